@@ -1,0 +1,117 @@
+"""From neighbour distances to one connected, symmetric affinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from sklearn.metrics import pairwise_distances_argmin_min
+from sklearn.neighbors import NearestNeighbors
+
+KERNELS = ("alpha_decay", "gaussian")
+
+# Up to here an exact search is as fast as an approximate one.
+EXACT_SEARCH_CELLS = 4096
+
+# A cell whose neighbours are all its duplicates has no scale of its own; it gets this fraction of the mean scale.
+SMALLEST_RELATIVE_BANDWIDTH = 1e-3
+
+# A bridge has no bandwidth of its own: it counts as an edge to a k-th neighbour, exp(-1) in either kernel.
+BRIDGE_AFFINITY = float(np.exp(-1.0))
+
+
+@dataclass(frozen=True)
+class Bridges:
+    """Components of a neighbour graph, and the edges that joined them."""
+
+    component_sizes: np.ndarray
+    cells: np.ndarray
+    lengths: np.ndarray
+
+
+def knn_distances(
+    X: np.ndarray, n_neighbors: int, *, random_state: int = 0, n_jobs: int | None = None
+) -> sp.csr_matrix:
+    """Distances to the nearest neighbours, ``n_neighbors - 1`` others a cell (scanpy counts the cell itself)."""
+    n_cells = X.shape[0]
+    if n_cells <= EXACT_SEARCH_CELLS:
+        search = NearestNeighbors(n_neighbors=n_neighbors - 1, n_jobs=n_jobs).fit(X)
+        # Querying without X leaves each cell out of its own neighbours, also where it has duplicates.
+        distances, indices = search.kneighbors()
+    else:
+        from pynndescent import NNDescent
+
+        index = NNDescent(X, n_neighbors=n_neighbors, random_state=random_state, n_jobs=n_jobs)
+        indices, distances = _drop_self(*index.neighbor_graph)
+    indptr = np.arange(n_cells + 1) * (n_neighbors - 1)
+    return sp.csr_matrix((distances.ravel().astype(np.float64), indices.ravel(), indptr), shape=(n_cells, n_cells))
+
+
+def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One neighbour less a row: the cell itself, or the farthest where duplicates pushed it out."""
+    own = indices == np.arange(len(indices))[:, None]
+    own[~own.any(axis=1), -1] = True
+    shape = (len(indices), indices.shape[1] - 1)
+    return indices[~own].reshape(shape), distances[~own].reshape(shape)
+
+
+def affinity(distances: sp.csr_matrix, *, kernel: str = "alpha_decay", decay: float = 40.0) -> sp.csr_matrix:
+    """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance.
+
+    ``alpha_decay`` is exp(-(d/σ_i)^decay), ``gaussian`` is exp(-d²/(σ_i σ_j)); the larger of both directions is kept.
+    """
+    bandwidth = np.asarray(distances.max(axis=1).todense()).ravel().astype(np.float64)
+    bandwidth = np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
+    if not bandwidth.any():  # all cells are duplicates of each other
+        bandwidth[:] = 1.0
+    rows = np.repeat(np.arange(distances.shape[0]), np.diff(distances.indptr))
+    columns = distances.indices
+    if kernel == "alpha_decay":
+        values = np.exp(-((distances.data / bandwidth[rows]) ** decay))
+    else:
+        values = np.exp(-(distances.data**2) / (bandwidth[rows] * bandwidth[columns]))
+    directed = sp.csr_matrix((values, columns, distances.indptr), shape=distances.shape)
+    symmetric = directed.maximum(directed.T).tocsr()
+    symmetric.setdiag(0)
+    symmetric.eliminate_zeros()
+    symmetric.sort_indices()
+    return symmetric
+
+
+def bridge_components(A: sp.csr_matrix, X: np.ndarray | None) -> tuple[sp.csr_matrix, Bridges]:
+    """Join the components of ``A`` by their shortest bridges in ``X``: a minimum spanning tree of the components.
+
+    ``X`` is read only where there is something to join.
+    """
+    n_components, label = connected_components(A, directed=False)
+    sizes = np.sort(np.bincount(label))[::-1]
+    cells = np.empty((0, 2), dtype=np.int64)
+    lengths = np.empty(0)
+    while n_components > 1:
+        ends, distances = _nearest_outside(X, label)
+        # Each component but the largest reaches for its nearest outsider; two may reach for each other.
+        ends, unique = np.unique(np.sort(ends, axis=1), axis=0, return_index=True)
+        cells, lengths = np.vstack([cells, ends]), np.append(lengths, distances[unique])
+        n_components, label = connected_components(_with_edges(A, cells), directed=False)
+    return _with_edges(A, cells), Bridges(sizes, cells, lengths)
+
+
+def _nearest_outside(X: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    ends, lengths = [], []
+    for component in np.setdiff1d(np.unique(label), np.bincount(label).argmax()):
+        inside, outside = np.flatnonzero(label == component), np.flatnonzero(label != component)
+        nearest, distance = pairwise_distances_argmin_min(X[inside], X[outside])
+        best = int(distance.argmin())
+        ends.append((inside[best], outside[nearest[best]]))
+        lengths.append(distance[best])
+    return np.array(ends, dtype=np.int64), np.array(lengths)
+
+
+def _with_edges(A: sp.csr_matrix, cells: np.ndarray) -> sp.csr_matrix:
+    if not len(cells):
+        return A
+    i, j = cells.T
+    edges = sp.csr_matrix((np.full(2 * len(i), BRIDGE_AFFINITY), (np.r_[i, j], np.r_[j, i])), shape=A.shape)
+    return A.maximum(edges).tocsr()

@@ -1,0 +1,145 @@
+"""Choosing landmark cells, and the graph among them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from .affinity import affinity, bridge_components, knn_distances
+from .projection import bandwidths, nearest_landmarks, weights
+
+RULES = ("kmeans", "farthest", "random")
+GRAPHS = ("compressed", "anchor", "knn")
+
+# Landmarks that each cell votes for in the anchor graph.
+N_ANCHORS = 5
+
+# k-means converges on a sample of this many cells a landmark; all cells are assigned afterwards.
+KMEANS_SAMPLE_PER_LANDMARK = 10
+KMEANS_ITERATIONS = 10
+
+
+def choose(
+    X: np.ndarray, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
+) -> np.ndarray:
+    """Sorted indices of exactly ``n_landmarks`` distinct cells, with those in ``include`` among them."""
+    include = np.unique(np.asarray([] if include is None else include, dtype=np.int64))
+    if len(include) >= n_landmarks:
+        return include
+    rng = np.random.default_rng(random_state)
+    if rule == "farthest":
+        first = include if len(include) else rng.integers(X.shape[0], size=1)
+        return np.sort(_farthest(np.ascontiguousarray(X, dtype=np.float32), first, n_landmarks))
+    n_free = n_landmarks - len(include)
+    if rule == "kmeans":
+        chosen = _kmeans_cells(X, n_free, rng)
+    else:
+        chosen = rng.choice(X.shape[0], size=n_free, replace=False)
+    chosen = np.union1d(chosen, include)
+    # Two centroids can share a nearest cell, and an included cell can be chosen again: fill up at random.
+    rest = np.setdiff1d(np.arange(X.shape[0]), chosen)
+    return np.union1d(chosen, rng.choice(rest, size=n_landmarks - len(chosen), replace=False))
+
+
+def _kmeans_cells(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
+    n_sample = min(X.shape[0], KMEANS_SAMPLE_PER_LANDMARK * n_landmarks)
+    chosen = np.sort(rng.choice(X.shape[0], size=n_sample, replace=False))
+    sample = np.ascontiguousarray(X[chosen], dtype=np.float32)
+    start = sample[rng.choice(len(sample), size=n_landmarks, replace=False)]
+    with warnings.catch_warnings():
+        # Fewer distinct cells than landmarks is no problem here: the rest is filled up at random.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clusters = KMeans(n_landmarks, init=start, n_init=1, max_iter=KMEANS_ITERATIONS).fit(sample)
+    centroids = clusters.cluster_centers_
+    assigned, distance = nearest_landmarks(sample, centroids, 1)
+    # The nearest cell of each centroid: the first of its cells when all are sorted by distance.
+    by_distance = np.argsort(distance[:, 0], kind="stable")
+    _, first = np.unique(assigned[by_distance, 0], return_index=True)
+    return chosen[by_distance[first]]
+
+
+def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
+    chosen = np.empty(n_landmarks, dtype=np.int64)
+    chosen[: len(first)] = first
+    nearest = np.full(X.shape[0], np.inf, dtype=np.float32)
+    for i in range(n_landmarks):
+        if i >= len(first):
+            chosen[i] = nearest.argmax()
+        _lower_distances(X, X[chosen[i]], nearest)
+        nearest[chosen[i]] = -1.0
+    return chosen
+
+
+@numba.njit(parallel=True, fastmath={"reassoc", "contract"}, cache=True)
+def _lower_distances(X, centre, nearest):
+    for i in numba.prange(X.shape[0]):
+        total = np.float32(0)
+        for f in range(X.shape[1]):
+            difference = X[i, f] - centre[f]
+            total += difference * difference
+        nearest[i] = min(nearest[i], total)
+
+
+@dataclass(frozen=True)
+class LandmarkSet:
+    """Landmark cells, the connected graph among them, and the weights of all cells on them."""
+
+    cells: np.ndarray
+    positions: np.ndarray
+    bandwidth: np.ndarray
+    graph: sp.csr_matrix
+    weights: sp.csr_matrix
+
+
+def landmark_set(
+    X: np.ndarray,
+    A: sp.csr_matrix | None,
+    cells: np.ndarray,
+    graph: str,
+    *,
+    n_project: int = 50,
+    n_neighbors: int = 15,
+    kernel: str = "alpha_decay",
+    decay: float = 40.0,
+    progress: Callable[[int], None] | None = None,
+) -> LandmarkSet:
+    """Connect the landmark ``cells`` by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
+    positions = np.ascontiguousarray(X[cells], dtype=np.float32)
+    bandwidth = bandwidths(positions, n_neighbors)
+    indices, distances = nearest_landmarks(X, positions, min(n_project, len(cells)), progress=progress)
+    if graph == "compressed":
+        connected = compressed_graph(A, indices[:, 0], len(cells))
+    elif graph == "anchor":
+        votes = min(N_ANCHORS, indices.shape[1])
+        connected = anchor_graph(weights(indices[:, :votes], distances[:, :votes], bandwidth))
+    else:
+        searched = knn_distances(positions, min(n_neighbors, len(cells)))
+        connected = affinity(searched, kernel=kernel, decay=decay)
+    connected, _ = bridge_components(connected, positions)
+    return LandmarkSet(cells, positions, bandwidth, connected, weights(indices, distances, bandwidth))
+
+
+def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, n_landmarks: int) -> sp.csr_matrix:
+    """CᵀAC, the cells' own affinity on the landmarks they are assigned to; columns of C have unit length.
+
+    A Rayleigh-Ritz compression: every path of the cells is still there, between clusters instead of cells.
+    """
+    counts = np.bincount(assignment, minlength=n_landmarks)
+    scale = 1.0 / np.sqrt(np.maximum(counts, 1))
+    n_cells = len(assignment)
+    C = sp.csr_matrix((scale[assignment], assignment, np.arange(n_cells + 1)), shape=(n_cells, n_landmarks))
+    return (C.T @ A @ C).tocsr()
+
+
+def anchor_graph(W: sp.csr_matrix) -> sp.csr_matrix:
+    """WᵀW of the cells' votes for their few nearest landmarks, scaled by 1/sqrt(mass): needs no graph of cells."""
+    mass = np.asarray(W.sum(axis=0)).ravel()
+    scaled = W.astype(np.float64) @ sp.diags(1.0 / np.sqrt(np.maximum(mass, np.finfo(float).tiny)))
+    return (scaled.T @ scaled).tocsr()

@@ -1,0 +1,101 @@
+"""The whole path from an affinity among landmarks (or all cells) to their coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import dijkstra
+
+from . import diffusion as diffusing
+from . import mds as scaling
+from .depth import ConsistencyWalk, Knee, entropy_knee
+from .perron import perron_pair, transition_matrix
+
+DEPTH_RULES = ("auto", "knee", "consistent")
+
+
+@dataclass(frozen=True)
+class Diffused:
+    """A diffusion kernel among the nodes of a graph, at a depth, with the diagnostics that chose it."""
+
+    kernel: np.ndarray
+    lambda_max: float
+    depth: float
+    knee: Knee
+    times: np.ndarray
+    agreement: np.ndarray
+    consistent: float | None
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Coordinates of the nodes of a graph, with how they came about."""
+
+    coordinates: np.ndarray
+    diffused: Diffused
+    layout: scaling.Layout | None
+
+
+def diffuse(A: sp.csr_matrix, *, depth: float | str, max_depth: int, diffusion: str) -> Diffused:
+    """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
+
+    ``knee`` is the paper's rule. ``consistent`` is the last doubling of the time at which the dissimilarity still ranks
+    the pairs as it did at half the time. ``auto`` is the smaller of both for heat, and the knee for the power.
+    """
+    perron = perron_pair(A)
+    knee = entropy_knee(transition_matrix(A, perron.log_psi).toarray(), max_depth)
+    rescaled = A.toarray() / perron.lambda_max
+    if diffusion == "power":
+        depth = int(knee.depth if isinstance(depth, str) else depth)
+        kernel = diffusing.matrix_power(rescaled, depth)
+        return Diffused(kernel, perron.lambda_max, depth, knee, np.empty(0), np.empty(0), None)
+
+    # All pairs are within twice the eccentricity of any one node.
+    reach = 2 * int(dijkstra(A, unweighted=True, indices=0).max())
+    walk = ConsistencyWalk(A.shape[0])
+    limit = knee.depth if depth == "auto" else max_depth
+    before = current = None
+    consistent = 0.0
+    for time, kernel in diffusing.heat_doublings(rescaled, 1.0, reach=reach):
+        if not walk.keeps(time, kernel):
+            break
+        before, current, consistent = current, kernel, time
+        if np.sqrt(3.0) * time >= limit:  # on a scale of octaves the limit is nearer than the next doubling
+            break
+    if depth == "auto":
+        depth, kernel = consistent, current
+        if walk.times[-1] == consistent and before is not None and limit > np.sqrt(1.5) * consistent:
+            depth, kernel = 1.5 * consistent, current @ before
+    elif depth == "consistent":
+        depth, kernel = consistent, current
+    else:
+        depth = knee.depth if depth == "knee" else depth
+        kernel = diffusing.heat_kernel(rescaled, depth, reach=reach)
+    return Diffused(
+        kernel, perron.lambda_max, float(depth), knee, np.array(walk.times), np.array(walk.agreement), consistent
+    )
+
+
+def embed(
+    A: sp.csr_matrix,
+    *,
+    n_components: int = 2,
+    depth: float | str = "auto",
+    max_depth: int = 150,
+    diffusion: str = "heat",
+    dissimilarity: str = "free_energy",
+    mds: str = "metric",
+    progress: Callable[[int], None] | None = None,
+) -> Embedded:
+    """Perron pair, depth, free energies and their scaling, for a connected affinity."""
+    diffused = diffuse(A, depth=depth, max_depth=max_depth, diffusion=diffusion)
+    floor = diffusing.POWER_FLOOR if diffusion == "power" else diffusing.HEAT_FLOOR
+    D = diffusing.free_energy(diffused.kernel, dissimilarity=dissimilarity, floor=floor)
+    coordinates, layout = scaling.classical(D, n_components), None
+    if mds == "metric":
+        layout = scaling.smacof(D, coordinates, progress=progress)
+        coordinates = layout.coordinates
+    return Embedded(coordinates, diffused, layout)

@@ -1,0 +1,95 @@
+"""The Perron pair of an affinity, and the maximum entropy random walk that it defines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import eigsh
+
+from .hops import continue_by_hops, count_hops
+
+# Lanczos is accurate relative to the largest entry only; entries below this are left to the positive power steps.
+LANCZOS_TRUST = 1e-10
+
+# Beyond this range the running vector is folded into the logarithm, long before it could underflow.
+SAFE_RANGE = 1e100
+
+
+@dataclass(frozen=True)
+class PerronPair:
+    """λ_max and log ψ of a connected, non-negative symmetric matrix; ``residual`` is max |Aψ/(λψ) - 1|."""
+
+    lambda_max: float
+    log_psi: np.ndarray
+    residual: float
+
+
+def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-8, max_steps: int = 500) -> PerronPair:
+    """λ_max and log ψ by Lanczos, then power steps, whose sums of positive numbers keep small entries accurate.
+
+    ψ localises on real graphs and may span more than the range of floats, so it is kept as a logarithm: the steps run
+    on the similar matrix S⁻¹AS, S = diag(ψ so far), whose own Perron vector is close to one everywhere.
+    """
+    n = A.shape[0]
+    if n < 3:
+        values, vectors = np.linalg.eigh(A.toarray() if sp.issparse(A) else A)
+    else:
+        # The degree is a start that a permutation of the cells permutes.
+        values, vectors = eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3)
+    lambda_max = float(values[-1])
+    log_psi = _continued(A, lambda_max, np.abs(vectors[:, -1]))
+
+    ratios = np.ones(n)
+    similar = conjugated(A, log_psi)
+    residual = np.inf
+    # A lazy step: (I + A/λ)/2 has the same ψ, and converges on bipartite graphs too.
+    for _ in range(max_steps):
+        growth = (similar @ ratios) / lambda_max
+        residual = float(np.abs(growth / ratios - 1.0).max())
+        if residual <= tolerance:
+            break
+        ratios = 0.5 * (ratios + growth)
+        if ratios.max() > SAFE_RANGE * ratios.min():
+            log_psi = log_psi + np.log(ratios)
+            similar, ratios = conjugated(A, log_psi), np.ones(n)
+        ratios /= ratios.max()
+    log_psi = log_psi + np.log(ratios)
+    log_psi -= log_psi.max()
+    log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())
+    return PerronPair(lambda_max, log_psi, residual)
+
+
+def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray) -> np.ndarray:
+    """log ψ where Lanczos can be trusted, and from there outward its leading term, hop by hop."""
+    trusted = psi > LANCZOS_TRUST * psi.max()
+    log_psi = np.where(trusted, np.log(np.maximum(psi, np.finfo(float).tiny)), -np.inf)
+    if not trusted.all():
+        A = sp.csr_matrix(A)
+        continue_by_hops(A, lambda_max, count_hops(A, trusted), log_psi[None, :], lambda _: 0.0)
+    return log_psi
+
+
+def conjugated(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> sp.csr_matrix | np.ndarray:
+    """S⁻¹AS with S = diag(exp(log_psi)); only ratios between neighbours are formed."""
+    if sp.issparse(A):
+        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+        values = A.data * np.exp(log_psi[A.indices] - log_psi[rows])
+        return sp.csr_matrix((values, A.indices, A.indptr), shape=A.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(A > 0, A * np.exp(log_psi[None, :] - log_psi[:, None]), 0.0)
+
+
+def transition_matrix(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> sp.csr_matrix | np.ndarray:
+    """T_ij = A_ij ψ_j / (Aψ)_i: the maximum entropy random walk, whose rows sum to one whatever ψ's last digits."""
+    T = conjugated(A, log_psi)
+    row_sums = np.asarray(T.sum(axis=1)).ravel()
+    return sp.diags(1.0 / row_sums).dot(T).tocsr() if sp.issparse(T) else T / row_sums[:, None]
+
+
+def log_stationary(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> np.ndarray:
+    """Logarithm of π_i ∝ ψ_i (Aψ)_i, which is ψ_i² for the exact ψ, and always the one T is reversible for."""
+    log_pi = 2 * log_psi + np.log(np.asarray(conjugated(A, log_psi).sum(axis=1)).ravel())
+    top = log_pi.max()
+    return log_pi - top - np.log(np.exp(log_pi - top).sum())

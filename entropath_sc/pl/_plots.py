@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import scanpy as sc
+from anndata import AnnData
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from .._keys import DEFAULT_KEY, Keys
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers.
+BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
+
+
+def embedding(
+    adata: AnnData,
+    color: str | Sequence[str] | None = None,
+    *,
+    key: str = DEFAULT_KEY,
+    projection: str = "2d",
+    color_map: str | None = None,
+    palette: str | Sequence[str] | None = None,
+    size: float | None = None,
+    legend_loc: str = "right margin",
+    title: str | Sequence[str] | None = None,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Figure | Axes | list[Axes] | None:
+    """The embedding, drawn by :func:`scanpy.pl.embedding`.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after `ep.tl.embedding`.
+    color
+        Columns of `adata.obs`, or genes.
+    key
+        The `key_added` of the embedding.
+    projection
+        `'2d'` or `'3d'`.
+    color_map, palette, size, legend_loc, title
+        As in scanpy.
+    ax
+        Axes to draw on, for a single `color`.
+    show
+        Show the figure; by default as scanpy's settings say.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure if `return_fig`, else the axes if `show` is false.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.embedding(adata)
+    >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
+    """
+    keys = Keys(key)
+    _require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    return sc.pl.embedding(
+        adata,
+        basis=key,
+        color=color,
+        projection=projection,
+        color_map=color_map,
+        palette=palette,
+        size=size,
+        legend_loc=legend_loc,
+        title=title,
+        ax=ax,
+        show=show,
+        return_fig=return_fig,
+    )
+
+
+def depth(
+    adata: AnnData,
+    *,
+    key: str = DEFAULT_KEY,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Figure | Axes | None:
+    """How the depth of the embedding was found: entropy curve and knee, self-consistency, and the choice.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after `ep.tl.embedding`.
+    key
+        The `key_added` of the embedding.
+    ax
+        Axes to draw on.
+    show
+        Show the figure; by default as scanpy's settings say.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure if `return_fig`, else the axes if `show` is false.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.embedding(adata)
+    >>> fig = ep.pl.depth(adata, return_fig=True)
+    """
+    stored = adata.uns.get(Keys(key).uns, {})
+    _require(stored, "depth", f"uns[{key!r}]", "ep.tl.embedding(adata)")
+    found = stored["depth"]
+    if ax is None:
+        _, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
+    knee, chosen = int(found["knee"]), float(found["chosen"])
+    ax.plot(found["depths"], found["entropy"], color=BLUE, label="entropy")
+    ax.plot(knee, found["entropy"][knee - 1], "o", color=BLUE, label=f"knee, {knee}")
+    ax.axvline(chosen, color=BLACK, linestyle="--", linewidth=1, label=f"chosen depth, {chosen:g}")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.set_xlabel("diffusion depth")
+    ax.set_ylabel("von Neumann entropy", color=BLUE)
+    handles, labels = ax.get_legend_handles_labels()
+    if len(found["times"]) > 1:
+        beside = ax.twinx()
+        agreement = found["agreement"][1:]
+        beside.plot(found["times"][1:], agreement, "s-", color=ORANGE, markersize=4, label="self-consistency")
+        beside.set_ylabel("rank agreement of D(t/2) and D(t)", color=ORANGE)
+        beside.set_ylim(top=1.0 + 0.05 * (1.0 - min(agreement)) + 1e-4)
+        beside.spines["top"].set_visible(False)
+        more = beside.get_legend_handles_labels()
+        handles, labels = handles + more[0], labels + more[1]
+    ax.spines["top"].set_visible(False)
+    ax.legend(handles, labels, frameon=False, loc="lower left", fontsize="small")
+    return _finished(ax, show, return_fig)
+
+
+def pseudotime(
+    adata: AnnData,
+    *,
+    key: str = DEFAULT_KEY,
+    color_map: str = "viridis",
+    size: float | None = None,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Figure | Axes | None:
+    """The embedding coloured by the order of the cells, with the root and terminal cells marked.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after `ep.tl.embedding` and `ep.tl.pseudotime`.
+    key
+        Their `key_added`.
+    color_map, size
+        As in scanpy.
+    ax
+        Axes to draw on.
+    show
+        Show the figure; by default as scanpy's settings say.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure if `return_fig`, else the axes if `show` is false.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.embedding(adata)
+    >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
+    >>> fig = ep.pl.pseudotime(adata, return_fig=True)
+    """
+    keys = Keys(key)
+    _require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+    embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
+    ends = adata.uns[keys.uns]["pseudotime"]
+    for name, marker, color in (("roots", "*", ORANGE), ("terminals", "X", BLACK)):
+        at = adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))]
+        if len(at):
+            label = name if len(at) > 1 else name[:-1]
+            # Of many roots, such as a whole cell type, each is marked lightly.
+            scale = 180 if len(at) <= 10 else 40
+            ax.scatter(*at.T[:2], marker=marker, s=scale, color=color, edgecolor="white", label=label, zorder=5)
+    ax.legend(frameon=False, loc="best", fontsize="small")
+    return _finished(ax, show, return_fig)
+
+
+def _require(mapping, field: str, where: str, command: str) -> None:
+    if field not in mapping:
+        raise KeyError(f"No adata.{where}[{field!r}]. Run `{command}` first.")
+
+
+def _finished(ax: Axes, show: bool | None, return_fig: bool) -> Figure | Axes | None:
+    if return_fig:
+        return ax.figure
+    if sc.settings.autoshow if show is None else show:
+        plt.show()
+        return None
+    return ax

@@ -1,0 +1,7 @@
+"""Tools: read keys of an AnnData object, call the core, write keys."""
+
+from ._embedding import embedding
+from ._merw_graph import merw_graph
+from ._pseudotime import pseudotime
+
+__all__ = ["embedding", "merw_graph", "pseudotime"]

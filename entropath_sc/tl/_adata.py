@@ -1,0 +1,173 @@
+"""What the tools read from an AnnData object, and how they write to it. Errors here are read by tired people."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+from anndata import AnnData
+from threadpoolctl import threadpool_limits
+
+from .._keys import Keys
+
+Cells = str | Sequence[str] | tuple[str, str]
+
+
+def check_object(adata: AnnData) -> None:
+    """Refuse what no tool can work on."""
+    if not isinstance(adata, AnnData):
+        raise TypeError(f"Expected an AnnData object, got {type(adata).__name__}.")
+    if adata.isbacked:
+        raise ValueError("`adata` is backed by a file. Load it first: `adata = adata.to_memory()`.")
+    if adata.n_obs == 0:
+        raise ValueError("`adata` has no cells (n_obs is 0). Check the filter that made it.")
+
+
+def writable(adata: AnnData) -> AnnData:
+    """A view is made actual, with scanpy's usual warning; called only when there is something to write."""
+    if adata.is_view:
+        warnings.warn("Received a view of an AnnData. Making a copy.", UserWarning, stacklevel=3)
+        adata._init_as_actual(adata.copy())
+    return adata
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a word that is not one of the choices, and list them."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known. Choose one of {', '.join(map(repr, choices))}.")
+
+
+def check_count(name: str, value: int, least: int) -> None:
+    """Refuse what is not a whole number, or is too small."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
+
+
+def check_depth(depth: float | str, diffusion: str, rules: Sequence[str]) -> None:
+    """Refuse what is neither a rule nor a depth: any positive time for heat, whole steps for the power."""
+    if isinstance(depth, str):
+        check_choice("depth", depth, rules)
+    elif diffusion == "power":
+        check_count("depth", depth, 1)
+    elif not (np.isfinite(depth) and depth > 0):
+        raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
+
+
+def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.csr_matrix, dict[str, Any]] | None:
+    """scanpy's sparse neighbour distances with their parameters; None where there are none and none were asked for."""
+    name = neighbors_key or "neighbors"
+    if name not in adata.uns:
+        if neighbors_key is None:
+            return None
+        raise KeyError(
+            f"No neighbours under adata.uns[{name!r}]. "
+            f"Run `sc.pp.neighbors(adata, key_added={name!r})`, or leave `neighbors_key` out."
+        )
+    entry = adata.uns[name]
+    distances_key = entry.get("distances_key", "distances")
+    if distances_key not in adata.obsp:
+        raise KeyError(
+            f"adata.uns[{name!r}] points to adata.obsp[{distances_key!r}], which is not there. "
+            "Run `sc.pp.neighbors(adata)` again."
+        )
+    distances = adata.obsp[distances_key]
+    if not sp.issparse(distances):
+        raise ValueError(
+            f"adata.obsp[{distances_key!r}] is dense, not a neighbour graph. Run `sc.pp.neighbors(adata, knn=True)`."
+        )
+    distances = sp.csr_matrix(distances, dtype=np.float64)
+    if not np.isfinite(distances.data).all():
+        raise ValueError(f"adata.obsp[{distances_key!r}] holds NaN or inf. Run `sc.pp.neighbors(adata)` again.")
+    return distances, dict(entry.get("params", {}))
+
+
+def representation(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[np.ndarray, str]:
+    """The coordinates that neighbours and landmarks are found in, and the name they were found under."""
+    name = use_rep or "X_pca"
+    if name == "X":
+        X = adata.X.toarray() if sp.issparse(adata.X) else np.asarray(adata.X)
+    elif name in adata.obsm:
+        X = np.asarray(adata.obsm[name])
+    elif use_rep is None:
+        raise KeyError(
+            "Found neither neighbours (adata.uns['neighbors']) nor a PCA (adata.obsm['X_pca']). "
+            "Run `sc.pp.pca(adata)` and `sc.pp.neighbors(adata)`, or name a representation with `use_rep=`."
+        )
+    else:
+        there = ", ".join(map(repr, adata.obsm.keys())) or "nothing"
+        raise KeyError(f"No adata.obsm[{use_rep!r}]; adata.obsm holds {there}. Set `use_rep=` to one of them, or 'X'.")
+    if n_pcs is not None:
+        if n_pcs > X.shape[1]:
+            raise ValueError(f"n_pcs={n_pcs}, but {name!r} has {X.shape[1]} columns. Use at most that many.")
+        X = X[:, :n_pcs]
+    if not np.isfinite(X).all():
+        bad = int((~np.isfinite(X).all(axis=1)).sum())
+        raise ValueError(f"{name!r} holds NaN or inf in {bad} of {X.shape[0]} cells. Remove them, or compute it again.")
+    return X, name
+
+
+def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
+    """Positions of a barcode, a list of barcodes, or all cells of a ``('column', 'category')``."""
+    if isinstance(cells, tuple) and len(cells) == 2 and cells[0] in adata.obs:
+        column, category = cells
+        found = np.flatnonzero((adata.obs[column] == category).to_numpy())
+        if not len(found):
+            there = ", ".join(map(repr, sorted(map(str, adata.obs[column].unique()))[:12]))
+            raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
+        return found
+    barcodes = list(cells) if isinstance(cells, Sequence | np.ndarray) and not isinstance(cells, str) else [cells]
+    if len(barcodes) == 0:
+        raise ValueError(f"{name} is empty. Give a barcode, a list of barcodes, or ('obs column', 'category').")
+    for barcode in barcodes:
+        if not isinstance(barcode, str):
+            raise TypeError(f"{name}: {barcode!r} is not a barcode. Use adata.obs_names[{barcode!r}].")
+    if len(set(barcodes)) < len(barcodes):
+        twice = next(b for b in barcodes if barcodes.count(b) > 1)
+        raise ValueError(f"{name}: {twice!r} is given twice. Name each cell once.")
+    unknown = [b for b in barcodes if b not in adata.obs_names]
+    if unknown:
+        raise KeyError(
+            f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. "
+            "Give a barcode, a list of barcodes, or ('obs column', 'category')."
+        )
+    found = np.flatnonzero(adata.obs_names.isin(barcodes))
+    if len(found) > len(barcodes):
+        raise ValueError(f"{name}: a barcode names several cells. Run `adata.obs_names_make_unique()` first.")
+    return adata.obs_names.get_indexer(barcodes)
+
+
+def storable(value: Any) -> Any:
+    """What h5ad and zarr give back unchanged: no None, no tuples, arrays for lists."""
+    if isinstance(value, Mapping):
+        return {str(k): storable(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return np.asarray(value)
+    return value
+
+
+def record(adata: AnnData, keys: Keys, step: str, params: Mapping[str, Any], **parts: Mapping[str, Any] | None) -> None:
+    """Write a step's parameters and its parts of ``uns`` (None removes a part); what other steps wrote stays."""
+    entry = dict(adata.uns.get(keys.uns, {}))
+    entry["params"] = {**entry.get("params", {}), step: params}
+    entry.update(parts)
+    adata.uns[keys.uns] = storable(entry)
+
+
+@contextmanager
+def threads(n_jobs: int | None):
+    """Limit BLAS and numba to ``n_jobs`` threads while it lasts; None and -1 leave them as they are."""
+    if n_jobs is not None and n_jobs != -1:
+        check_count("n_jobs", n_jobs, 1)
+    before = numba.get_num_threads()
+    limit = before if n_jobs in (None, -1) else min(n_jobs, numba.config.NUMBA_NUM_THREADS)
+    numba.set_num_threads(limit)
+    try:
+        with threadpool_limits(limits=None if n_jobs in (None, -1) else n_jobs):
+            yield
+    finally:
+        numba.set_num_threads(before)

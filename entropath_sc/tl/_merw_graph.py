@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from anndata import AnnData
+from scanpy import logging as logg
+
+from .._keys import DEFAULT_KEY, Keys
+from ..core import affinity as affinities
+from ..core.perron import PerronPair, log_stationary, perron_pair, transition_matrix
+from ._adata import check_choice, check_count, check_object, neighbor_distances, record, representation, writable
+
+DISCONNECTED = ("bridge", "error")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A connected affinity over all cells, before it is written to an AnnData object."""
+
+    affinity: sp.csr_matrix
+    perron: PerronPair
+    bridges: affinities.Bridges
+    params: dict[str, Any]
+
+
+def merw_graph(
+    adata: AnnData,
+    *,
+    neighbors_key: str | None = None,
+    use_rep: str | None = None,
+    n_pcs: int | None = None,
+    n_neighbors: int = 15,
+    kernel: str = "alpha_decay",
+    decay: float = 40.0,
+    disconnected: str = "bridge",
+    transitions: bool = False,
+    key_added: str = DEFAULT_KEY,
+    random_state: int = 0,
+    copy: bool = False,
+) -> AnnData | None:
+    """Affinity and maximum entropy random walk over all cells.
+
+    Reads the neighbour graph that :func:`scanpy.pp.neighbors` wrote. Where there is none, or where `use_rep` or
+    `n_pcs` is given, neighbours are searched in `use_rep` (by default `adata.obsm['X_pca']`), exactly up to about four
+    thousand cells and with pynndescent above.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with neighbours or a representation.
+    neighbors_key
+        Where scanpy stored the neighbours: the `key_added` of `sc.pp.neighbors`. By default `'neighbors'`.
+    use_rep
+        Search neighbours in this field of `adata.obsm` (or `'X'`) instead of reading a graph.
+    n_pcs
+        Search neighbours in that many leading columns of the representation.
+    n_neighbors
+        Size of the neighbourhoods where they are searched, the cell itself included, as scanpy counts.
+    kernel
+        `'alpha_decay'`, exp(-(d/σ_i)^decay), for cells; `'gaussian'`, exp(-d²/(σ_i σ_j)), as in the paper's synthetic
+        data. σ is the distance to the farthest of the neighbours.
+    decay
+        Exponent of the α-decay kernel.
+    disconnected
+        The walk is defined on one component. `'bridge'` joins several by their shortest bridges and warns; `'error'`
+        refuses.
+    transitions
+        Also store the walk's transition matrix, for example for CellRank's `PrecomputedKernel`.
+    key_added
+        Prefix of the fields that are set.
+    random_state
+        Seed of the neighbour search.
+    copy
+        Return a copy instead of writing to `adata`.
+
+    Returns
+    -------
+    `None`, or the copy if `copy`. Sets the following fields:
+
+    `adata.obsp['entropath_affinity']` : :class:`scipy.sparse.csr_matrix`
+        Symmetric affinity over all cells.
+    `adata.obsp['entropath_transitions']` : :class:`scipy.sparse.csr_matrix`
+        Row-stochastic transition matrix, if `transitions`.
+    `adata.obs['entropath_stationary']` : float
+        Stationary mass of each cell; sums to one.
+    `adata.uns['entropath']['graph']` : dict
+        `lambda_max`, `residual` of the Perron pair, `component_sizes`, and `bridges` with their `bridge_lengths`.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.merw_graph(adata)
+    >>> float(round(adata.obs["entropath_stationary"].sum(), 6))
+    1.0
+    """
+    check_object(adata)
+    start = logg.info("computing the maximum entropy random walk graph")
+    graph = build_graph(
+        adata,
+        neighbors_key=neighbors_key,
+        use_rep=use_rep,
+        n_pcs=n_pcs,
+        n_neighbors=n_neighbors,
+        kernel=kernel,
+        decay=decay,
+        disconnected=disconnected,
+        random_state=random_state,
+    )
+    adata = adata.copy() if copy else adata
+    keys = Keys(key_added)
+    write_graph(adata, keys, graph, transitions=transitions)
+    logg.info(
+        "    finished",
+        time=start,
+        deep=f"added\n    {keys.affinity!r}, affinity (adata.obsp)\n    {keys.stationary!r}, mass (adata.obs)",
+    )
+    return adata if copy else None
+
+
+def build_graph(
+    adata: AnnData,
+    *,
+    neighbors_key: str | None = None,
+    use_rep: str | None = None,
+    n_pcs: int | None = None,
+    n_neighbors: int = 15,
+    kernel: str = "alpha_decay",
+    decay: float = 40.0,
+    disconnected: str = "bridge",
+    random_state: int = 0,
+) -> Graph:
+    """Read or search neighbours and make one connected graph of them; `adata` is only read."""
+    check_choice("kernel", kernel, affinities.KERNELS)
+    check_choice("disconnected", disconnected, DISCONNECTED)
+    if not decay > 0:
+        raise ValueError(f"decay={decay!r} must be positive.")
+    searching = use_rep is not None or n_pcs is not None
+    if searching and neighbors_key is not None:
+        raise ValueError(
+            "neighbors_key reads a graph, use_rep and n_pcs search a new one: give one or the other, not both."
+        )
+    found = None if searching else neighbor_distances(adata, neighbors_key)
+    if found is None:
+        check_count("n_neighbors", n_neighbors, 2)
+        X, use_rep = representation(adata, use_rep, n_pcs)
+        if adata.n_obs < n_neighbors + 1:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} cells, but adata has {adata.n_obs}. "
+                "Lower `n_neighbors`."
+            )
+        distances = affinities.knn_distances(X, n_neighbors, random_state=random_state)
+    else:
+        distances, stored = found
+        X, use_rep, n_pcs = _representation_behind(adata, stored)
+        n_neighbors = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
+    A, bridges = _connected(affinities.affinity(distances, kernel=kernel, decay=decay), X, disconnected)
+    params = {
+        "neighbors_key": None if found is None else neighbors_key or "neighbors",
+        "use_rep": use_rep,
+        "n_pcs": n_pcs,
+        "n_neighbors": n_neighbors,
+        "kernel": kernel,
+        "decay": decay,
+        "disconnected": disconnected,
+        "random_state": random_state,
+    }
+    return Graph(A, perron_pair(A), bridges, params)
+
+
+def _representation_behind(adata: AnnData, stored: dict[str, Any]) -> tuple[np.ndarray | None, str | None, int | None]:
+    """What scanpy searched its neighbours in, as far as it is still there."""
+    n_pcs = None if stored.get("n_pcs") is None else int(stored["n_pcs"])
+    use_rep = stored.get("use_rep") or ("X_pca" if "X_pca" in adata.obsm else "X" if adata.n_vars <= 50 else None)
+    if use_rep is None or (use_rep != "X" and use_rep not in adata.obsm):
+        return None, None, None
+    X, _ = representation(adata, use_rep, n_pcs)
+    return X, use_rep, n_pcs
+
+
+def _connected(A: sp.csr_matrix, X: np.ndarray | None, disconnected: str) -> tuple[sp.csr_matrix, affinities.Bridges]:
+    n_components, label = affinities.connected_components(A, directed=False)
+    if n_components > 1:
+        sizes = np.sort(np.bincount(label))[::-1]
+        shown = ", ".join(map(str, sizes[:8])) + (", ..." if n_components > 8 else "")
+        found = f"The neighbour graph has {n_components} components, of {shown} cells."
+        if disconnected == "error":
+            raise ValueError(
+                f"{found} The walk needs one: raise `n_neighbors` in sc.pp.neighbors, remove outlying cells, "
+                "or pass disconnected='bridge'."
+            )
+        if X is None:
+            raise ValueError(f"{found} To join them, name the representation to measure in with `use_rep=`.")
+        warnings.warn(
+            f"{found} They are joined by their shortest bridges; distances across a bridge are not to be trusted.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return affinities.bridge_components(A, X)
+
+
+def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool = False) -> None:
+    """Set the fields of a graph."""
+    writable(adata)
+    adata.obsp[keys.affinity] = graph.affinity
+    if transitions:
+        adata.obsp[keys.transitions] = transition_matrix(graph.affinity, graph.perron.log_psi)
+    adata.obs[keys.stationary] = np.exp(log_stationary(graph.affinity, graph.perron.log_psi))
+    record(
+        adata,
+        keys,
+        "merw_graph",
+        {**graph.params, "transitions": transitions},
+        graph={
+            "lambda_max": graph.perron.lambda_max,
+            "residual": graph.perron.residual,
+            "component_sizes": graph.bridges.component_sizes,
+            "bridges": graph.bridges.cells,
+            "bridge_lengths": graph.bridges.lengths,
+        },
+    )
+
+
+def read_graph(adata: AnnData, keys: Keys) -> sp.csr_matrix | None:
+    """The stored affinity, or None where `merw_graph` has not run."""
+    return sp.csr_matrix(adata.obsp[keys.affinity]) if keys.affinity in adata.obsp else None
+
+
+def graph_params(adata: AnnData, keys: Keys) -> dict[str, Any]:
+    """What the stored graph was made with; for an object without one, what `merw_graph` would use."""
+    stored = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
+    if stored is not None:
+        return dict(stored)
+    found = neighbor_distances(adata, None)
+    _, use_rep, n_pcs = (None, None, None) if found is None else _representation_behind(adata, found[1])
+    return {"use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": 15, "kernel": "alpha_decay", "decay": 40.0}

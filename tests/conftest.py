@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import entropath_sc as ep
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="session")
+def _cells():
+    return ep.datasets.branching(n_cells=400, n_genes=200)
+
+
+@pytest.fixture
+def cells(_cells):
+    """Branching cells with a PCA, and no neighbours."""
+    return _cells.copy()
+
+
+@pytest.fixture(scope="session")
+def _landmarked():
+    adata = ep.datasets.branching(n_cells=900, n_genes=200)
+    ep.tl.merw_graph(adata)
+    ep.tl.embedding(adata, n_landmarks=200)
+    return adata
+
+
+@pytest.fixture
+def landmarked(_landmarked):
+    """More cells than landmarks, embedded."""
+    return _landmarked.copy()
+
+
+def weighted_graph(n: int, seed: int = 0, density: float = 0.3) -> sp.csr_matrix:
+    """A connected random graph with positive symmetric weights."""
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.uniform(0.1, 1.0, (n, n)) * (rng.uniform(size=(n, n)) < density), 1)
+    upper[np.arange(n - 1), np.arange(1, n)] = 0.5
+    return sp.csr_matrix(upper + upper.T)
+
+
+def unweighted_graph() -> np.ndarray:
+    """Six nodes, two cycles that share an edge, and a tail."""
+    A = np.zeros((6, 6))
+    for i, j in [(0, 1), (1, 2), (2, 0), (2, 3), (3, 1), (3, 4), (4, 5)]:
+        A[i, j] = A[j, i] = 1.0
+    return A

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tomllib
+
+import numpy as np
+import pytest
+
+import entropath_sc as ep
+from entropath_sc.datasets import _load
+
+
+def test_branching_cells_are_continuous_and_seeded():
+    a, b = ep.datasets.branching(n_cells=500), ep.datasets.branching(n_cells=500)
+    np.testing.assert_array_equal(a.X, b.X)
+    assert a.obs.loc[a.uns["root"], "time"] == a.obs["time"].min()
+    assert set(a.obs["branch"]) == {"trunk", "progenitor", "fate A", "fate B", "fate C"}
+    sizes = ep.datasets.branching(n_cells=2000, densities=(1, 1, 1, 1, 0.1)).obs["branch"].value_counts()
+    assert sizes["fate C"] < 0.3 * sizes["fate B"]
+    assert (a.layers["counts"] == np.round(a.layers["counts"])).all()
+
+
+def test_swiss_roll_unrolls_isometrically():
+    roll = ep.datasets.swiss_roll(5000, noise=0.0)
+    # Neighbours on the roll are as far apart as in the unrolled strip.
+    order = np.argsort(roll.obsm["intrinsic"][:, 0])[2000:2010]
+    for i, j in itertools.pairwise(order):
+        inside = np.linalg.norm(roll.obsm["intrinsic"][i] - roll.obsm["intrinsic"][j])
+        assert np.linalg.norm(roll.X[i] - roll.X[j]) == pytest.approx(inside, rel=1e-3)
+    assert np.median(ep.datasets.swiss_roll(5000, density="beta").obs["angle"]) < np.median(roll.obs["angle"])
+    with pytest.raises(ValueError, match="'uniform' or 'beta'"):
+        ep.datasets.swiss_roll(10, density="normal")
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A small data set with a manifest of its own, in a local folder."""
+    folder, manifests = tmp_path / "data", tmp_path / "manifests"
+    folder.mkdir()
+    manifests.mkdir()
+    adata = ep.datasets.branching(n_cells=120, n_genes=80)
+    adata.X = adata.layers["counts"]
+    path = folder / "tiny.h5ad"
+    adata.write_h5ad(path)
+    (manifests / "tiny.toml").write_text(
+        f"""
+title = "Tiny"
+citation = "Nobody (2026)"
+licence = "BSD-3-Clause"
+label_key = "branch"
+root = "{adata.uns["root"]}"
+
+[[files]]
+name = "tiny.h5ad"
+sha256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
+url = "http://127.0.0.1:9/tiny.h5ad"
+
+[preprocessing]
+target_sum = 10000.0
+n_top_genes = 50
+n_pcs = 10
+n_neighbors = 10
+"""
+    )
+    monkeypatch.setattr(_load, "manifest_folder", lambda: manifests)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENTROPATH_SC_DATA", str(folder))
+    return path
+
+
+def test_load_reads_checks_and_preprocesses(published):
+    adata = ep.datasets.load("tiny")
+    assert adata.obsm["X_pca"].shape == (120, 10)
+    ep.tl.pseudotime(adata, root=adata.uns["manifest"]["root"])
+    assert adata.obs.loc[adata.uns["manifest"]["root"], "entropath_pseudotime"] == 0
+
+
+def test_a_wrong_checksum_is_refused(published):
+    published.write_bytes(published.read_bytes() + b"x")
+    with pytest.raises(ValueError, match="not the expected file"):
+        ep.datasets.load("tiny")
+
+
+def test_no_network_is_a_clear_error(published, monkeypatch, tmp_path):
+    monkeypatch.delenv("ENTROPATH_SC_DATA")
+    with pytest.raises(ConnectionError, match=r"put tiny\.h5ad in a folder and set ENTROPATH_SC_DATA"):
+        ep.datasets.load("tiny")
+    assert not (tmp_path / "cache" / "entropath_sc" / "tiny.h5ad").exists()
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(ValueError, match="'paul15'"):
+        ep.datasets.load("paul16")
+
+
+def test_downloads_are_checked_and_cached(published, monkeypatch, tmp_path):
+    monkeypatch.delenv("ENTROPATH_SC_DATA")
+    manifest = _load.manifest_folder() / "tiny.toml"
+    manifest.write_text(manifest.read_text().replace("http://127.0.0.1:9/tiny.h5ad", published.as_uri()))
+    ep.datasets.load("tiny")
+    published.unlink()
+    assert ep.datasets.load("tiny").n_obs == 120
+
+
+def test_manifests_are_complete():
+    for path in _load.manifest_folder().glob("*.toml"):
+        manifest = tomllib.loads(path.read_text())
+        assert {"title", "citation", "licence", "n_cells", "n_genes", "label_key", "root"} <= set(manifest), path
+        for file in manifest["files"]:
+            assert len(file["sha256"]) == 64, path
+        assert set(manifest["preprocessing"]) == {"target_sum", "n_top_genes", "n_pcs", "n_neighbors"}, path

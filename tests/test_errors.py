@@ -1,0 +1,194 @@
+"""Bad input: the error names the key and the next step, and `adata` stays as it was."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pytest
+import scanpy as sc
+
+import entropath_sc as ep
+
+
+def snapshot(adata) -> tuple:
+    return (
+        sorted(adata.obs),
+        sorted(adata.obsm),
+        sorted(adata.obsp),
+        sorted(adata.uns),
+        adata.is_view,
+    )
+
+
+def no_pca(adata):
+    del adata.obsm["X_pca"]
+
+
+def nan(adata):
+    adata.obsm["X_pca"][3, 0] = np.nan
+
+
+def broken_neighbours(adata):
+    sc.pp.neighbors(adata)
+    del adata.obsp["distances"]
+
+
+def nan_neighbours(adata):
+    sc.pp.neighbors(adata)
+    adata.obsp["distances"].data[0] = np.nan
+
+
+def dense_neighbours(adata):
+    sc.pp.neighbors(adata)
+    adata.obsp["distances"] = adata.obsp["distances"].toarray()
+
+
+def nothing(adata):
+    pass
+
+
+def doubled_names(adata):
+    adata.obs_names = ["cell_0", *adata.obs_names[:-1]]
+
+
+GRAPH = [
+    (no_pca, {}, KeyError, ["adata.uns['neighbors']", "adata.obsm['X_pca']", "sc.pp.neighbors(adata)"]),
+    (nan, {}, ValueError, ["'X_pca'", "NaN", "1 of 400 cells"]),
+    (nothing, {"use_rep": "X_scvi"}, KeyError, ["adata.obsm['X_scvi']", "'X_pca'", "use_rep="]),
+    (nothing, {"neighbors_key": "mine"}, KeyError, ["adata.uns['mine']", "sc.pp.neighbors(adata, key_added='mine')"]),
+    (nothing, {"n_neighbors": 400}, ValueError, ["n_neighbors=400", "401 cells", "adata has 400"]),
+    (nothing, {"n_neighbors": 1}, ValueError, ["n_neighbors=1", "at least 2"]),
+    (nothing, {"n_pcs": 99}, ValueError, ["n_pcs=99", "30 columns"]),
+    (nothing, {"kernel": "cauchy"}, ValueError, ["kernel='cauchy'", "'alpha_decay'", "'gaussian'"]),
+    (nothing, {"decay": 0.0}, ValueError, ["decay=0.0"]),
+    (nothing, {"disconnected": "ignore"}, ValueError, ["disconnected='ignore'", "'bridge'"]),
+    (nothing, {"neighbors_key": "a", "use_rep": "X"}, ValueError, ["neighbors_key", "use_rep", "not both"]),
+    (broken_neighbours, {}, KeyError, ["adata.obsp['distances']", "sc.pp.neighbors(adata)"]),
+    (nan_neighbours, {}, ValueError, ["adata.obsp['distances']", "NaN"]),
+    (dense_neighbours, {}, ValueError, ["dense", "knn=True"]),
+]
+
+
+@pytest.mark.parametrize(("break_it", "options", "error", "words"), GRAPH)
+def test_graph_errors(cells, break_it, options, error, words):
+    break_it(cells)
+    before = snapshot(cells)
+    with pytest.raises(error) as caught:
+        ep.tl.merw_graph(cells, **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert snapshot(cells) == before
+
+
+EMBEDDING = [
+    ({"depth": 0}, ValueError, ["depth=0", "'auto'"]),
+    ({"depth": float("nan")}, ValueError, ["depth=nan"]),
+    ({"depth": "deep"}, ValueError, ["depth='deep'", "'knee'"]),
+    ({"depth": 2.5, "diffusion": "power"}, ValueError, ["depth=2.5", "whole number"]),
+    ({"depth": "consistent", "diffusion": "power"}, ValueError, ["diffusion='heat'"]),
+    ({"n_components": 0}, ValueError, ["n_components=0"]),
+    ({"n_components": 400}, ValueError, ["n_components=400", "below"]),
+    ({"n_landmarks": 1}, ValueError, ["n_landmarks=1"]),
+    ({"max_depth": 0}, ValueError, ["max_depth=0"]),
+    ({"n_project": 0}, ValueError, ["n_project=0"]),
+    ({"landmarks": "best"}, ValueError, ["landmarks='best'", "'kmeans'"]),
+    ({"landmarks": ["nobody"]}, KeyError, ["'nobody'", "adata.obs_names"]),
+    ({"landmark_graph": "full"}, ValueError, ["landmark_graph='full'"]),
+    ({"include": "nobody"}, KeyError, ["include", "'nobody'"]),
+    ({"mds": "nonmetric"}, ValueError, ["mds='nonmetric'"]),
+    ({"dissimilarity": "euclidean"}, ValueError, ["'free_energy'"]),
+    ({"diffusion": "wave"}, ValueError, ["'heat'"]),
+    ({"n_jobs": 0}, ValueError, ["n_jobs=0"]),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "words"), EMBEDDING)
+def test_embedding_errors(cells, options, error, words):
+    before = snapshot(cells)
+    with pytest.raises(error) as caught:
+        ep.tl.embedding(cells, **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert snapshot(cells) == before
+
+
+PSEUDOTIME = [
+    (nothing, {}, ValueError, ["No root", "root=", "adata.uns['iroot']"]),
+    (nothing, {"root": "AAAC"}, KeyError, ["'AAAC'", "adata.obs_names", "'cell_0'"]),
+    (nothing, {"root": 7}, TypeError, ["7"]),
+    (nothing, {"root": [7]}, TypeError, ["7", "adata.obs_names[7]"]),
+    (nothing, {"root": []}, ValueError, ["root is empty"]),
+    (nothing, {"root": ["cell_1", "cell_1"]}, ValueError, ["'cell_1'", "given twice"]),
+    (nothing, {"root": "cell_1", "terminal": "cell_1"}, ValueError, ["'cell_1'", "both as root and as terminal"]),
+    (nothing, {"root": ("branch", "fate Z")}, ValueError, ["'fate Z'", "'fate A'"]),
+    (doubled_names, {"root": "cell_0"}, ValueError, ["obs_names_make_unique"]),
+    (nothing, {"root": "cell_1", "depth": 0}, ValueError, ["depth=0"]),
+    (nothing, {"root": "cell_1", "potential": "best"}, ValueError, ["'symmetric'"]),
+    (nothing, {"root": "cell_1", "scaling": "log"}, ValueError, ["'rank'"]),
+    (no_pca, {"root": "cell_1"}, KeyError, ["sc.pp.pca(adata)"]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Observation names are not unique")
+@pytest.mark.parametrize(("break_it", "options", "error", "words"), PSEUDOTIME)
+def test_pseudotime_errors(cells, break_it, options, error, words):
+    break_it(cells)
+    before = snapshot(cells)
+    with pytest.raises(error) as caught:
+        ep.tl.pseudotime(cells, **options)
+    for word in words:
+        assert word in str(caught.value)
+    assert snapshot(cells) == before
+
+
+def test_iroot_out_of_range(cells):
+    cells.uns["iroot"] = 4000
+    with pytest.raises(ValueError, match=r"iroot.* is 4000, but adata has 400 cells"):
+        ep.tl.pseudotime(cells)
+
+
+@pytest.mark.parametrize("tool", [ep.tl.merw_graph, ep.tl.embedding, ep.tl.pseudotime])
+def test_objects_that_no_tool_takes(tool, cells, tmp_path):
+    with pytest.raises(ValueError, match="no cells"):
+        tool(cells[:0])
+    with pytest.raises(TypeError, match="AnnData"):
+        tool(cells.obsm["X_pca"])
+    cells.write_h5ad(tmp_path / "x.h5ad")
+    backed = ad.read_h5ad(tmp_path / "x.h5ad", backed="r")
+    with pytest.raises(ValueError, match="to_memory"):
+        tool(backed)
+    backed.file.close()
+
+
+def test_a_view_stays_a_view_when_refused(cells):
+    part = cells[:10]
+    with pytest.raises(ValueError, match="n_neighbors=15 needs at least 16 cells"):
+        ep.tl.merw_graph(part)
+    assert part.is_view
+
+
+def test_disconnected_graphs_can_be_refused(cells):
+    cells.obsm["X_pca"][:100] += 1000.0
+    before = snapshot(cells)
+    with pytest.raises(ValueError, match=r"2 components, of 300, 100 cells.*disconnected='bridge'"):
+        ep.tl.merw_graph(cells, disconnected="error")
+    assert snapshot(cells) == before
+
+
+def test_components_without_a_representation(cells):
+    cells.obsm["X_pca"][:100] += 1000.0
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    del cells.obsm["X_pca"]
+    with pytest.raises(ValueError, match="use_rep="):
+        ep.tl.merw_graph(cells)
+
+
+def test_normalised_potential_asks_for_landmarks_when_there_are_too_many_cells(cells, monkeypatch):
+    from entropath_sc.tl import _pseudotime
+
+    monkeypatch.setattr(_pseudotime, "MOST_DENSE_CELLS", 100)
+    with pytest.raises(ValueError, match=r"ep\.tl\.embedding\(adata\)"):
+        ep.tl.pseudotime(cells, root="cell_0", potential="normalised")
+    ep.tl.embedding(cells, n_landmarks=100)
+    ep.tl.pseudotime(cells, root="cell_0", potential="normalised")
+    assert cells.obs["entropath_pseudotime"].iloc[0] == 0

@@ -1,0 +1,70 @@
+"""Rules of the public interface, and that the README speaks the truth about it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import entropath_sc as ep
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = [
+    (module, name, getattr(module, name))
+    for module in (ep.tl, ep.pl, ep.datasets, ep.metrics)
+    for name in module.__all__
+]
+IDS = [f"{module.__name__}.{name}" for module, name, _ in PUBLIC]
+
+
+@pytest.mark.parametrize(("module", "name", "function"), PUBLIC, ids=IDS)
+def test_public_functions_keep_the_rules(module, name, function):
+    parameters = list(inspect.signature(function).parameters.values())
+    assert not any(p.kind is p.VAR_KEYWORD or p.kind is p.VAR_POSITIONAL for p in parameters)
+    assert sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) <= 2
+    assert all(p.annotation is not p.empty for p in parameters)
+    assert inspect.signature(function).return_annotation is not inspect.Signature.empty
+    if module is ep.tl:
+        assert parameters[-1].name == "copy"
+        assert parameters[-1].default is False
+
+
+@pytest.mark.parametrize(("module", "name", "function"), PUBLIC, ids=IDS)
+def test_public_functions_are_documented(module, name, function):
+    text = inspect.getdoc(function)
+    assert "Returns\n-------" in text
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)*$", text, re.MULTILINE), parameter
+    if name != "load":  # which needs data from outside
+        assert ">>> " in text
+
+
+def test_the_core_knows_nothing_of_anndata():
+    for path in (ROOT / "entropath_sc" / "core").glob("*.py"):
+        assert not re.search(r"^\s*(from|import) (anndata|scanpy)", path.read_text(), re.MULTILINE), path
+
+
+def test_import_has_no_side_effects():
+    code = (
+        "import logging, warnings, numpy as np, scanpy, matplotlib;"
+        "state = lambda: (str(matplotlib.rcParams), logging.root.handlers[:], warnings.filters[:],"
+        " np.random.get_state()[1].tolist(), scanpy.settings.verbosity, matplotlib.get_backend());"
+        "before = state(); import entropath_sc; assert state() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_readmes_table_lists_what_is_stored(cells):
+    ep.tl.merw_graph(cells, transitions=True)
+    ep.tl.embedding(cells, n_landmarks=100)
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    listed = set(re.findall(r"`((?:obs|obsm|obsp|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
+    stored = {
+        f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(cells, name) if "entropath" in key
+    }
+    stored |= {f"uns['entropath']['{part}']" for part in cells.uns["entropath"]}
+    assert listed == stored

@@ -1,0 +1,325 @@
+"""The tools on an AnnData object: what they set, that it lasts, and that it is the same twice."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import anndata as ad
+import numpy as np
+import pytest
+import scanpy as sc
+import scipy.sparse as sp
+from scipy.stats import spearmanr
+
+import entropath_sc as ep
+
+
+def run_all(adata, **options):
+    ep.tl.merw_graph(adata, transitions=True)
+    ep.tl.embedding(adata, **options)
+    ep.tl.pseudotime(adata, root=adata.uns["root"])
+    return adata
+
+
+def fields(adata) -> dict:
+    """All that was set, flat."""
+    flat = {}
+
+    def collect(prefix, value):
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                collect(f"{prefix}/{key}", inner)
+        else:
+            flat[prefix] = value.toarray() if sp.issparse(value) else np.asarray(value)
+
+    collect("uns", adata.uns["entropath"])
+    for name in ("obs", "obsm", "obsp"):
+        for key in getattr(adata, name):
+            if "entropath" in key:
+                collect(f"{name}/{key}", getattr(adata, name)[key])
+    return flat
+
+
+def assert_same(a: dict, b: dict) -> None:
+    assert a.keys() == b.keys()
+    for key in a:
+        np.testing.assert_array_equal(a[key], b[key], err_msg=key)
+
+
+def test_all_documented_fields_are_set(cells):
+    run_all(cells)
+    assert cells.obsm["X_entropath"].shape == (400, 2)
+    assert cells.obsm["X_entropath"].dtype == np.float32
+    assert cells.obs["entropath_landmark"].all()
+    assert cells.obs["entropath_stationary"].sum() == pytest.approx(1.0)
+    T = cells.obsp["entropath_transitions"]
+    np.testing.assert_allclose(np.asarray(T.sum(axis=1)).ravel(), 1.0)
+    assert {"params", "graph", "depth", "embedding", "pseudotime"} <= set(cells.uns["entropath"])
+    assert set(cells.uns["entropath"]["params"]) == {"merw_graph", "embedding", "pseudotime"}
+    order = cells.obs["entropath_pseudotime"]
+    assert order[cells.uns["root"]] == 0.0
+    assert order.max() == 1.0
+    assert spearmanr(order, cells.obs["time"]).statistic > 0.9
+
+
+def test_embedding_keeps_branches_apart_where_time_reversed_labels_do_not(cells):
+    from sklearn.metrics import silhouette_score
+
+    ep.tl.embedding(cells)
+    tips = cells[(cells.obs["time"] > 0.75) | (cells.obs["time"] < 0.2)]
+    score = silhouette_score(tips.obsm["X_entropath"], tips.obs["branch"])
+    shuffled = silhouette_score(
+        tips.obsm["X_entropath"], np.random.default_rng(0).permutation(tips.obs["branch"].to_numpy())
+    )
+    assert score > 0.5
+    assert shuffled < 0.1
+
+
+@pytest.mark.parametrize("landmarked_run", [False, True])
+def test_same_seed_same_bytes(cells, landmarked_run):
+    options = {"n_landmarks": 150} if landmarked_run else {}
+    assert_same(fields(run_all(cells.copy(), **options)), fields(run_all(cells, **options)))
+
+
+def test_the_seed_reaches_the_landmarks(cells):
+    ep.tl.embedding(cells, n_landmarks=100, random_state=0, key_added="a")
+    ep.tl.embedding(cells, n_landmarks=100, random_state=1, key_added="b")
+    assert (cells.obs["a_landmark"] != cells.obs["b_landmark"]).any()
+
+
+def test_steps_can_be_repeated(cells):
+    first = fields(run_all(cells))
+    assert_same(first, fields(run_all(cells)))
+
+
+def test_a_permutation_of_the_cells_permutes_the_result(cells):
+    order = np.random.default_rng(0).permutation(cells.n_obs)
+    moved = run_all(cells[order].copy())
+    run_all(cells)
+    back = np.argsort(order)
+    difference = moved.obsp["entropath_affinity"][back][:, back] - cells.obsp["entropath_affinity"]
+    assert np.abs(difference).max() < 1e-12
+    np.testing.assert_allclose(moved.obs["entropath_pseudotime"].to_numpy()[back], cells.obs["entropath_pseudotime"])
+    scale = np.ptp(cells.obsm["X_entropath"])
+    np.testing.assert_allclose(moved.obsm["X_entropath"][back], cells.obsm["X_entropath"], atol=2e-3 * scale)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_everything_survives_a_round_trip(tmp_path, landmarked, suffix):
+    ep.tl.pseudotime(landmarked, root=landmarked.uns["root"], terminal=[landmarked.obs_names[-1]])
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "h5ad":
+        landmarked.write_h5ad(path)
+        back = ad.read_h5ad(path)
+    else:
+        landmarked.write_zarr(path)
+        back = ad.read_zarr(path)
+    assert_same(fields(landmarked), fields(back))
+    # And what was read can be worked on.
+    ep.tl.pseudotime(back, root=back.uns["root"], terminal=[back.obs_names[-1]])
+    ep.tl.embedding(back, n_landmarks=200)
+    assert_same(fields(landmarked), fields(back))
+
+
+def test_scanpys_neighbours_are_read(cells):
+    sc.pp.neighbors(cells, n_neighbors=10, key_added="other")
+    ep.tl.merw_graph(cells, neighbors_key="other")
+    params = cells.uns["entropath"]["params"]["merw_graph"]
+    assert params["neighbors_key"] == "other"
+    assert params["n_neighbors"] == 10
+    edges = cells.obsp["entropath_affinity"] > 0
+    stored = cells.obsp["other_distances"] > 0
+    assert (edges != (stored + stored.T)).nnz == 0
+    # The exact search of this package finds the same neighbours.
+    ep.tl.merw_graph(cells, use_rep="X_pca", n_neighbors=10, key_added="own")
+    difference = cells.obsp["own_affinity"] - cells.obsp["entropath_affinity"]
+    assert np.abs(difference).max() < 1e-3
+
+
+def test_search_options(cells):
+    ep.tl.merw_graph(cells, n_pcs=5, n_neighbors=8)
+    assert cells.uns["entropath"]["params"]["merw_graph"]["n_pcs"] == 5
+    ep.tl.merw_graph(cells, use_rep="X", key_added="expression")
+    assert cells.uns["expression"]["params"]["merw_graph"]["use_rep"] == "X"
+
+
+def test_copy_leaves_the_original_alone(cells):
+    before = list(cells.uns)
+    done = ep.tl.merw_graph(cells, copy=True)
+    done = ep.tl.embedding(done, copy=True)
+    done = ep.tl.pseudotime(done, root=cells.uns["root"], copy=True)
+    assert "X_entropath" in done.obsm
+    assert list(cells.uns) == before
+    assert not [key for key in (*cells.obs, *cells.obsm, *cells.obsp) if "entropath" in key]
+
+
+def test_each_step_works_alone(cells):
+    alone = cells.copy()
+    ep.tl.embedding(alone)
+    assert "entropath_affinity" in alone.obsp
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    assert "entropath_affinity" in cells.obsp
+    assert "X_entropath" not in cells.obsm
+
+
+def test_a_view_is_made_actual_with_scanpys_warning(cells):
+    part = cells[:300]
+    with pytest.warns(UserWarning, match="Received a view"):
+        ep.tl.merw_graph(part)
+    assert not part.is_view
+    assert "entropath_affinity" in part.obsp
+    assert "entropath_affinity" not in cells.obsp
+
+
+@pytest.mark.parametrize("rule", ["kmeans", "farthest", "random"])
+@pytest.mark.parametrize("graph", ["knn", "compressed", "anchor"])
+def test_landmark_routes(cells, rule, graph):
+    ep.tl.embedding(cells, n_landmarks=120, landmarks=rule, landmark_graph=graph, include=cells.uns["root"])
+    assert cells.obs["entropath_landmark"].sum() == 120
+    assert cells.obs.loc[cells.uns["root"], "entropath_landmark"]
+    assert np.isfinite(cells.obsm["X_entropath"]).all()
+    assert ("entropath_affinity" in cells.obsp) == (graph != "anchor")
+
+
+def test_given_landmarks(cells):
+    given = list(cells.obs_names[::4])
+    ep.tl.embedding(cells, landmarks=given, include=("branch", "fate C"))
+    expected = set(given) | set(cells.obs_names[cells.obs["branch"] == "fate C"])
+    assert set(cells.obs_names[cells.obs["entropath_landmark"]]) == expected
+
+
+def test_pseudotime_through_landmarks_agrees_with_the_graph(cells):
+    ep.tl.embedding(cells, n_landmarks=150, landmark_graph="anchor", key_added="anchor")
+    ep.tl.pseudotime(cells, root=cells.uns["root"], key_added="anchor")
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    assert "anchor_affinity" not in cells.obsp
+    assert cells.obs.loc[cells.uns["root"], "anchor_pseudotime"] == 0
+    assert spearmanr(cells.obs["anchor_pseudotime"], cells.obs["entropath_pseudotime"]).statistic > 0.95
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 5])
+def test_dimensions(cells, n_components):
+    ep.tl.embedding(cells, n_components=n_components, mds="metric")
+    assert cells.obsm["X_entropath"].shape == (400, n_components)
+
+
+def test_options_change_the_result(cells):
+    ep.tl.merw_graph(cells)
+    seen = []
+    for options in (
+        {},
+        {"depth": 3},
+        {"depth": "knee"},
+        {"diffusion": "power"},
+        {"dissimilarity": "normalised"},
+        {"mds": "classical"},
+        {"depth": "consistent"},
+    ):
+        ep.tl.embedding(cells, **options)
+        found = cells.obsm["X_entropath"].copy()
+        assert np.isfinite(found).all()
+        assert not any(np.array_equal(found, other) for other in seen), options
+        seen.append(found)
+
+
+@pytest.mark.parametrize("potential", ["merw", "symmetric", "normalised"])
+@pytest.mark.parametrize("diffusion", ["heat", "power"])
+@pytest.mark.parametrize("scaling", ["minmax", "rank"])
+def test_orders(cells, potential, diffusion, scaling):
+    ep.tl.pseudotime(cells, root=cells.uns["root"], potential=potential, diffusion=diffusion, scaling=scaling)
+    order = cells.obs["entropath_pseudotime"]
+    assert np.isfinite(order).all()
+    assert np.isfinite(cells.obs["entropath_potential"]).all()
+    assert order.between(0, 1).all()
+    assert order[cells.uns["root"]] == 0
+    assert spearmanr(order, cells.obs["time"]).statistic > 0.8
+
+
+def test_the_papers_walk_potential_bends_the_order(cells):
+    scores = {}
+    for potential in ("symmetric", "merw"):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], potential=potential, depth=8)
+        scores[potential] = spearmanr(cells.obs["entropath_pseudotime"], cells.obs["time"]).statistic
+    assert scores["symmetric"] > scores["merw"]
+
+
+def test_several_roots_a_category_and_iroot(cells):
+    some = list(cells.obs_names[[5, 7]])
+    ep.tl.pseudotime(cells, root=some)
+    assert (cells.obs.loc[some, "entropath_pseudotime"] == 0).all()
+    assert list(cells.uns["entropath"]["pseudotime"]["roots"]) == some
+    ep.tl.pseudotime(cells, root=("branch", "fate A"))
+    assert (cells.obs["entropath_pseudotime"][cells.obs["branch"] == "fate A"] == 0).all()
+    cells.uns["iroot"] = 11
+    ep.tl.pseudotime(cells)
+    assert cells.obs["entropath_pseudotime"].iloc[11] == 0
+
+
+def test_terminal_cells_come_last(cells):
+    last = cells.obs_names[int(np.where(cells.obs["branch"] == "fate B", cells.obs["time"], 0).argmax())]
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    without = cells.obs.loc[last, "entropath_pseudotime"]
+    ep.tl.pseudotime(cells, root=cells.uns["root"], terminal=last)
+    assert without < 1
+    assert cells.obs.loc[last, "entropath_pseudotime"] == 1
+    assert cells.obs.loc[cells.uns["root"], "entropath_pseudotime"] == 0
+
+
+def test_components_are_bridged_with_a_warning(cells):
+    apart = cells.copy()
+    apart.obsm["X_pca"][:100] += 1000.0
+    with pytest.warns(UserWarning, match=r"components, of 300, 100 cells"):
+        ep.tl.merw_graph(apart)
+    graph = apart.uns["entropath"]["graph"]
+    assert graph["component_sizes"].tolist() == [300, 100]
+    assert graph["bridges"].shape == (1, 2)
+    ep.tl.embedding(apart)
+    ep.tl.pseudotime(apart, root=apart.obs_names[0])
+    assert np.isfinite(apart.obs["entropath_pseudotime"]).all()
+    assert np.isfinite(apart.obsm["X_entropath"]).all()
+
+
+def test_progress_is_reported_on_scanpys_terms(cells, capsys, monkeypatch):
+    from entropath_sc.tl import _progress
+
+    monkeypatch.setattr(_progress, "SECONDS_BEFORE_SHOWN", 0.0)
+    shown, logged = {}, {}
+    verbosity = sc.settings.verbosity
+    try:
+        for level in (1, 3):
+            sc.settings.verbosity = level
+            sc.settings.logfile = log = StringIO()
+            ep.tl.embedding(cells)
+            shown[level] = capsys.readouterr().err
+            logged[level] = log.getvalue()
+    finally:
+        sc.settings.verbosity = verbosity
+        sc.settings.logfile = None
+    assert "metric MDS" not in shown[1]
+    assert "metric MDS" in shown[3]
+    assert logged[1] == ""
+    assert "computing the EntroPath embedding" in logged[3]
+    assert "finished" in logged[3]
+
+
+def test_results_do_not_depend_on_threads(cells):
+    import numba
+
+    before = numba.get_num_threads()
+    ep.tl.embedding(cells, n_landmarks=150, n_jobs=1)
+    one = cells.obsm["X_entropath"].copy()
+    ep.tl.embedding(cells, n_landmarks=150, n_jobs=2)
+    assert numba.get_num_threads() == before
+    np.testing.assert_allclose(one, cells.obsm["X_entropath"], atol=1e-5 * np.ptp(one))
+
+
+def test_interruption_leaves_the_object_as_it_was(cells, monkeypatch):
+    from entropath_sc.core import mds
+
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mds, "_guttman", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ep.tl.embedding(cells)
+    assert not [key for key in (*cells.uns, *cells.obs, *cells.obsm, *cells.obsp) if "entropath" in key]
