@@ -15,14 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 from .affinity import affinity, bridge_components, knn_distances
 from .projection import bandwidths, nearest_landmarks, weights
 
-RULES = ("kmeans", "farthest", "random")
+RULES = ("farthest", "kmeans", "random")
 GRAPHS = ("compressed", "anchor", "knn")
 
 # Landmarks that each cell votes for in the anchor graph.
 N_ANCHORS = 5
 
-# k-means converges on a sample of this many cells a landmark; all cells are assigned afterwards.
-KMEANS_SAMPLE_PER_LANDMARK = 10
+# Landmarks are chosen among a sample of this many cells for each; all cells are assigned afterwards. In a sample that is
+# not much larger than the landmarks, farthest-point sampling also meets few outliers.
+SAMPLE_PER_LANDMARK = 10
 KMEANS_ITERATIONS = 10
 
 
@@ -34,35 +35,35 @@ def choose(
     if len(include) >= n_landmarks:
         return include
     rng = np.random.default_rng(random_state)
-    if rule == "farthest":
-        first = include if len(include) else rng.integers(X.shape[0], size=1)
-        return np.sort(_farthest(np.ascontiguousarray(X, dtype=np.float32), first, n_landmarks))
     n_free = n_landmarks - len(include)
-    if rule == "kmeans":
-        chosen = _kmeans_cells(X, n_free, rng)
-    else:
+    if rule == "random":
         chosen = rng.choice(X.shape[0], size=n_free, replace=False)
+    else:
+        n_sample = min(X.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
+        sampled = np.union1d(rng.choice(X.shape[0], size=n_sample, replace=False), include)
+        sample = np.ascontiguousarray(X[sampled], dtype=np.float32)
+        if rule == "farthest":
+            first = np.searchsorted(sampled, include) if len(include) else rng.integers(len(sampled), size=1)
+            chosen = sampled[_farthest(sample, first, n_landmarks)]
+        else:
+            chosen = sampled[_nearest_to_centroids(sample, n_free, rng)]
     chosen = np.union1d(chosen, include)
     # Two centroids can share a nearest cell, and an included cell can be chosen again: fill up at random.
     rest = np.setdiff1d(np.arange(X.shape[0]), chosen)
     return np.union1d(chosen, rng.choice(rest, size=n_landmarks - len(chosen), replace=False))
 
 
-def _kmeans_cells(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
-    n_sample = min(X.shape[0], KMEANS_SAMPLE_PER_LANDMARK * n_landmarks)
-    chosen = np.sort(rng.choice(X.shape[0], size=n_sample, replace=False))
-    sample = np.ascontiguousarray(X[chosen], dtype=np.float32)
-    start = sample[rng.choice(len(sample), size=n_landmarks, replace=False)]
+def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
+    start = X[rng.choice(len(X), size=n_landmarks, replace=False)]
     with warnings.catch_warnings():
         # Fewer distinct cells than landmarks is no problem here: the rest is filled up at random.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        clusters = KMeans(n_landmarks, init=start, n_init=1, max_iter=KMEANS_ITERATIONS).fit(sample)
-    centroids = clusters.cluster_centers_
-    assigned, distance = nearest_landmarks(sample, centroids, 1)
+        clusters = KMeans(n_landmarks, init=start, n_init=1, max_iter=KMEANS_ITERATIONS).fit(X)
+    assigned, distance = nearest_landmarks(X, clusters.cluster_centers_, 1)
     # The nearest cell of each centroid: the first of its cells when all are sorted by distance.
     by_distance = np.argsort(distance[:, 0], kind="stable")
     _, first = np.unique(assigned[by_distance, 0], return_index=True)
-    return chosen[by_distance[first]]
+    return by_distance[first]
 
 
 def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:

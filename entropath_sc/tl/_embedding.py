@@ -34,7 +34,7 @@ def embedding(
     *,
     n_components: int = 2,
     n_landmarks: int = 2000,
-    landmarks: str | Sequence[str] = "kmeans",
+    landmarks: str | Sequence[str] = "farthest",
     include: Cells | None = None,
     landmark_graph: str = "compressed",
     depth: float | str = "auto",
@@ -63,8 +63,8 @@ def embedding(
     n_landmarks
         Most cells that are embedded directly; time grows with its cube.
     landmarks
-        `'kmeans'` (cells nearest to centroids), `'farthest'` (farthest-point sampling, which keeps sparse branches),
-        `'random'`, or a list of barcodes.
+        `'farthest'` (farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'` (the cells
+        nearest to centroids), `'random'`, or a list of barcodes.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`.
     landmark_graph
