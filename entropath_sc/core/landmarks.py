@@ -21,8 +21,8 @@ GRAPHS = ("compressed", "anchor", "knn")
 # Landmarks that each cell votes for in the anchor graph.
 N_ANCHORS = 5
 
-# Landmarks are chosen among a sample of this many cells for each; all cells are assigned afterwards. In a sample that is
-# not much larger than the landmarks, farthest-point sampling also meets few outliers.
+# Landmarks are chosen among a sample of this many cells for each; all cells are assigned afterwards. In a sample not
+# much larger than the landmarks, farthest-point sampling also meets few outliers.
 SAMPLE_PER_LANDMARK = 10
 KMEANS_ITERATIONS = 10
 

@@ -63,7 +63,7 @@ def embedding(
     n_landmarks
         Most cells that are embedded directly; time grows with its cube.
     landmarks
-        `'farthest'` (farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'` (the cells
+        `'farthest'` (farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'` (cells
         nearest to centroids), `'random'`, or a list of barcodes.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`.
