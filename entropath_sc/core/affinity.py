@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import gen_batches
 
 KERNELS = ("alpha_decay", "gaussian")
 
@@ -20,6 +20,9 @@ SMALLEST_RELATIVE_BANDWIDTH = 1e-3
 
 # A bridge has no bandwidth of its own: it counts as an edge to a k-th neighbour, exp(-1) in either kernel.
 BRIDGE_AFFINITY = float(np.exp(-1.0))
+
+# Cells on a side of a tile of distances, when the nearest cell of another component is looked for.
+_TILE = 2048
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,28 @@ def bridge_components(A: sp.csr_matrix, X: np.ndarray | None) -> tuple[sp.csr_ma
 
 
 def _nearest_outside(X: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    ends, lengths = [], []
-    for component in np.setdiff1d(np.unique(label), np.bincount(label).argmax()):
-        inside, outside = np.flatnonzero(label == component), np.flatnonzero(label != component)
-        nearest, distance = pairwise_distances_argmin_min(X[inside], X[outside])
-        best = int(distance.argmin())
-        ends.append((inside[best], outside[nearest[best]]))
-        lengths.append(distance[best])
-    return np.array(ends, dtype=np.int64), np.array(lengths)
+    """For each component but the largest, its cell and the outside cell that are nearest to each other."""
+    sizes = np.bincount(label)
+    inside = np.flatnonzero(label != sizes.argmax())
+    X = np.asarray(X, dtype=np.float64) - X.mean(axis=0)
+    half_norms = 0.5 * np.einsum("ij,ij->i", X, X)
+    least, nearest = np.full(len(inside), np.inf), np.zeros(len(inside), dtype=np.int64)
+    for some in gen_batches(len(inside), _TILE):
+        cells = inside[some]
+        for others in gen_batches(len(X), _TILE):
+            score = half_norms[others] - X[cells] @ X[others].T
+            score[label[cells][:, None] == label[others][None, :]] = np.inf
+            column = score.argmin(axis=1)
+            best = score[np.arange(len(cells)), column]
+            nearer = best < least[some]
+            least[some][nearer] = best[nearer]
+            nearest[some][nearer] = others.start + column[nearer]
+    length = np.linalg.norm(X[inside] - X[nearest], axis=1)
+    # The first of each component's cells, when all are sorted by component and length.
+    order = np.lexsort((length, label[inside]))
+    _, first = np.unique(label[inside][order], return_index=True)
+    chosen = order[first]
+    return np.stack([inside[chosen], nearest[chosen]], axis=1), length[chosen]
 
 
 def _with_edges(A: sp.csr_matrix, cells: np.ndarray) -> sp.csr_matrix:

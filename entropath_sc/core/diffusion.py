@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numba
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
@@ -15,15 +16,29 @@ POWER_FLOOR = 1e-21
 # A heat kernel joins all pairs; this only catches those beyond the range of floats.
 HEAT_FLOOR = 1e-300
 
-# The heat kernel is squared up from a short time, where its series to this degree has a relative error of 1e-12.
-SHORT_TIME = 2.0**-4
+# The heat kernel is squared up from a short time, where its series to this degree has a relative error of 1e-10.
+SHORT_TIME = 2.0**-3
 SERIES_DEGREE = 6
 
 
 def squared(S: np.ndarray) -> np.ndarray:
     """S @ S of a symmetric S, at half the cost of a general product."""
-    lower = dsyrk(1.0, S.T, lower=1)
-    return np.add(lower, np.tril(lower, -1).T, out=lower)
+    # BLAS fills one triangle, in Fortran's order; read in C's it is the other one of the same symmetric matrix.
+    product = dsyrk(1.0, S.T, lower=1).T
+    _mirror_upper(product)
+    return product
+
+
+@numba.njit(parallel=True, cache=True)
+def _mirror_upper(S):
+    """Copy the upper triangle to the lower one, tile by tile so that both sides stay in the cache."""
+    n, tile = len(S), 64
+    n_tiles = (n + tile - 1) // tile
+    for row in numba.prange(n_tiles):
+        for column in range(row + 1):
+            for i in range(row * tile, min((row + 1) * tile, n)):
+                for j in range(column * tile, min((column + 1) * tile, i)):
+                    S[i, j] = S[j, i]
 
 
 def matrix_power(A: np.ndarray, depth: int) -> np.ndarray:
@@ -63,11 +78,20 @@ def _short_time(A: np.ndarray, time: float) -> np.ndarray:
     c = np.exp(-time) * time ** np.arange(7) / np.array([1, 1, 2, 6, 24, 120, 720])
     A2 = squared(A)
     A3 = A2 @ A
-    high = c[4] * A + c[5] * A2 + c[6] * A3
-    high[np.diag_indices_from(high)] += c[3]
-    low = A3 @ high + c[1] * A + c[2] * A2
-    low[np.diag_indices_from(low)] += c[0]
-    return low
+    kernel = A3 @ _combined(A, A2, A3, c[3], c[4], c[5], c[6])
+    kernel += _combined(A, A2, A3, c[0], c[1], c[2], 0.0)
+    return kernel
+
+
+@numba.njit(parallel=True, cache=True)
+def _combined(A, A2, A3, c0, c1, c2, c3):
+    """c0 I + c1 A + c2 A² + c3 A³, in one pass over memory."""
+    out = np.empty_like(A)
+    for i in numba.prange(len(A)):
+        for j in range(len(A)):
+            out[i, j] = c1 * A[i, j] + c2 * A2[i, j] + c3 * A3[i, j]
+        out[i, i] += c0
+    return out
 
 
 def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor: float = HEAT_FLOOR) -> np.ndarray:

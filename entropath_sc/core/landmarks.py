@@ -16,7 +16,7 @@ from .affinity import affinity, bridge_components, knn_distances
 from .projection import bandwidths, nearest_landmarks, weights
 
 RULES = ("farthest", "kmeans", "random")
-GRAPHS = ("compressed", "anchor", "knn")
+GRAPHS = ("auto", "compressed", "anchor", "knn")
 
 # Landmarks that each cell votes for in the anchor graph.
 N_ANCHORS = 5

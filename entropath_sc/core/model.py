@@ -53,8 +53,8 @@ def diffuse(A: sp.csr_matrix, *, depth: float | str, max_depth: int, diffusion: 
         kernel = diffusing.matrix_power(rescaled, depth)
         return Diffused(kernel, perron.lambda_max, depth, knee, np.empty(0), np.empty(0), None)
 
-    # All pairs are within twice the eccentricity of any one node.
-    reach = 2 * int(dijkstra(A, unweighted=True, indices=0).max())
+    # Nearly all pairs are within the eccentricity of any one node, and all within twice that, which two steps reach.
+    reach = int(dijkstra(A, unweighted=True, indices=0).max())
     walk = ConsistencyWalk(A.shape[0])
     limit = knee.depth if depth == "auto" else max_depth
     before = current = None

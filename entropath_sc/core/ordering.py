@@ -60,10 +60,10 @@ def heat_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarr
     return RootEnsemble(depths, log_mass)
 
 
-def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depth: int) -> RootEnsemble:
+def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depth: float) -> RootEnsemble:
     """log of (A/λ)^depth applied to ``source``; cells beyond ``depth`` steps follow at their first arrival."""
     term = source / source.sum()
-    for _ in range(depth):
+    for _ in range(int(depth)):
         term = A @ term / lambda_max
     with np.errstate(divide="ignore"):
         log_mass = np.log(term)
@@ -111,7 +111,8 @@ def potential_from(
         ensemble = heat_from(A, lambda_max, source, CANDIDATE_DEPTHS)
         chosen, agreement = consistent_depth(ensemble)
         times, depth = CANDIDATE_DEPTHS[1:], float(CANDIDATE_DEPTHS[chosen])
-        depth = max(1, round(depth)) if diffusion == "power" else depth
+        if kind == "symmetric" and diffusion == "heat":
+            return Potential(-ensemble.log_mass[chosen], depth, times, agreement)
     if kind == "normalised":
         return Potential(_normalised_from(A, lambda_max, source, diffusion, depth), depth, times, agreement)
     log_psi = perron_pair(A).log_psi if kind == "merw" else np.zeros(A.shape[0])
@@ -120,7 +121,8 @@ def potential_from(
     weighted = np.zeros(A.shape[0])
     weighted[inside] = source[inside] * np.exp(log_psi[inside].min() - log_psi[inside])
     spread = heat_from if diffusion == "heat" else power_from
-    return Potential(-spread(A, lambda_max, weighted, depth).log_mass[0] - log_psi, depth, times, agreement)
+    log_mass = spread(A, lambda_max, weighted, depth).log_mass[0]
+    return Potential(-log_mass - log_psi, depth, times, agreement)
 
 
 def _normalised_from(

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import cg, eigsh
 
 from .hops import continue_by_hops, count_hops
 
-# Lanczos is accurate relative to the largest entry only; entries below this are left to the positive power steps.
-LANCZOS_TRUST = 1e-10
+# Lanczos is accurate relative to the largest entry only; entries below this fraction of it are found in further stages.
+TRUST = 1e-8
+# Each stage goes eight orders of magnitude deeper; beyond all of them, the leading term of ψ has to do.
+MOST_STAGES = 100
 
 # Beyond this range the running vector is folded into the logarithm, long before it could underflow.
 SAFE_RANGE = 1e100
@@ -26,11 +28,12 @@ class PerronPair:
     residual: float
 
 
-def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-8, max_steps: int = 500) -> PerronPair:
-    """λ_max and log ψ by Lanczos, then power steps, whose sums of positive numbers keep small entries accurate.
+def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_steps: int = 50) -> PerronPair:
+    """λ_max and log ψ: Lanczos for the large entries, staged solves for the small ones, and power steps to polish.
 
-    ψ localises on real graphs and may span more than the range of floats, so it is kept as a logarithm: the steps run
-    on the similar matrix S⁻¹AS, S = diag(ψ so far), whose own Perron vector is close to one everywhere.
+    ψ localises on real graphs and may span more than the range of floats, so it is kept as a logarithm: the steps,
+    whose sums of positive numbers keep small entries accurate, run on the similar matrix S⁻¹AS, S = diag(ψ so far),
+    whose own Perron vector is close to one everywhere.
     """
     n = A.shape[0]
     if n < 3:
@@ -62,12 +65,30 @@ def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-8, max_s
 
 
 def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray) -> np.ndarray:
-    """log ψ where Lanczos can be trusted, and from there outward its leading term, hop by hop."""
-    trusted = psi > LANCZOS_TRUST * psi.max()
-    log_psi = np.where(trusted, np.log(np.maximum(psi, np.finfo(float).tiny)), -np.inf)
-    if not trusted.all():
-        A = sp.csr_matrix(A)
-        continue_by_hops(A, lambda_max, count_hops(A, trusted), log_psi[None, :], lambda _: 0.0)
+    """log ψ where Lanczos can be trusted, and from there outward in stages, each as deep as floats are accurate.
+
+    Given ψ inside, ψ outside solves (λI - A_out) ψ_out = A_out,in ψ_in, which is positive definite. Conjugate gradients
+    are accurate relative to the largest entry too, so only the larger entries are kept and the rest is solved again.
+    """
+    known = psi > TRUST * psi.max()
+    log_psi = np.where(known, np.log(np.maximum(psi, np.finfo(float).tiny)), -np.inf)
+    if known.all():
+        return log_psi
+    A = sp.csr_matrix(A)
+    for _ in range(MOST_STAGES):
+        unknown = np.flatnonzero(~known)
+        rows = A[unknown]
+        inflow = rows[:, known]
+        border = np.unique(inflow.indices)
+        shift = log_psi[known][border].max()
+        b = inflow @ np.exp(np.minimum(log_psi[known] - shift, 0.0))
+        x, _ = cg(lambda_max * sp.eye_array(len(unknown)) - rows[:, unknown], b, rtol=1e-12, maxiter=1000)
+        kept = x > TRUST * x.max()
+        log_psi[unknown[kept]] = np.log(x[kept]) + shift
+        known[unknown[kept]] = True
+        if known.all():
+            return log_psi
+    continue_by_hops(A, lambda_max, count_hops(A, known), log_psi[None, :], lambda _: 0.0)
     return log_psi
 
 

@@ -7,70 +7,145 @@ from collections.abc import Callable
 import numba
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
-# Cells a block, such that block × landmarks inner products stay in the cache.
-BLOCK_CELLS = 512
+# Cells a block, large enough for an efficient product, and small enough for the cache.
+BLOCK_CELLS = 128
+# Cells between two reports of progress.
+REPORT_CELLS = 65_536
+# The minima of groups of this many scores bound the k-th smallest score.
+_GROUP = 16
+# Up to this many candidates are sorted by counting.
+_COUNTED = 256
 
 
 def nearest_landmarks(
     X: np.ndarray, landmarks: np.ndarray, k: int, *, progress: Callable[[int], None] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ``k`` nearest landmarks of each cell, nearest first: indices (int32) and exact distances (float32)."""
-    landmarks = np.ascontiguousarray(landmarks, dtype=np.float32)
+    landmarks = np.asarray(landmarks, dtype=np.float32)
     # Centred, the float32 inner products lose less to cancellation; the distances kept are computed directly.
     centre = landmarks.mean(axis=0)
-    landmarks = landmarks - centre
+    landmarks = np.ascontiguousarray(landmarks - centre)
+    # One more feature makes the product itself the score: half the squared distance, less what is the cell's own.
     half_norms = 0.5 * np.einsum("ij,ij->i", landmarks, landmarks)
+    scoring = np.ascontiguousarray(np.vstack([-landmarks.T, half_norms]))
     indices = np.empty((X.shape[0], k), dtype=np.int32)
     distances = np.empty((X.shape[0], k), dtype=np.float32)
-    transposed = np.ascontiguousarray(landmarks.T)
-    for first in range(0, X.shape[0], BLOCK_CELLS):
-        block = slice(first, min(first + BLOCK_CELLS, X.shape[0]))
-        cells = np.asarray(X[block], dtype=np.float32) - centre
-        _select(cells, landmarks, cells @ transposed, half_norms, indices[block], distances[block])
-        if progress is not None:
-            progress(block.stop)
+    n_threads = numba.get_num_threads()
+    # Each thread multiplies its own blocks: threads inside BLAS would only get in the way.
+    with threadpool_limits(limits=1, user_api="blas"):
+        for first in range(0, X.shape[0], REPORT_CELLS):
+            part = slice(first, min(first + REPORT_CELLS, X.shape[0]))
+            cells = np.ones((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
+            np.subtract(X[part], centre, out=cells[:, :-1], casting="same_kind")
+            _search(cells, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
+            if progress is not None:
+                progress(part.stop)
     return indices, distances
 
 
 @numba.njit(parallel=True, cache=True)
-def _select(cells, landmarks, products, half_norms, indices, distances):
+def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
     n_cells, k = indices.shape
-    n_landmarks, n_features = landmarks.shape
-    for i in numba.prange(n_cells):
-        heap_score, heap_index = np.empty(k, np.float32), np.empty(k, np.int32)
-        for j in range(n_landmarks):
-            score = half_norms[j] - products[i, j]
-            if j < k:
-                # Sift up: the worst of the kept ones stays at the root.
-                at = j
-                while at > 0 and heap_score[(at - 1) // 2] < score:
-                    heap_score[at], heap_index[at] = heap_score[(at - 1) // 2], heap_index[(at - 1) // 2]
-                    at = (at - 1) // 2
-                heap_score[at], heap_index[at] = score, j
-            elif score < heap_score[0]:
-                at = 0
-                while True:
-                    child = 2 * at + 1
-                    if child >= k:
-                        break
-                    if child + 1 < k and heap_score[child + 1] > heap_score[child]:
-                        child += 1
-                    if heap_score[child] <= score:
-                        break
-                    heap_score[at], heap_index[at] = heap_score[child], heap_index[child]
-                    at = child
-                heap_score[at], heap_index[at] = score, j
-        for m in range(k):
-            total = 0.0
-            for f in range(n_features):
-                difference = cells[i, f] - landmarks[heap_index[m], f]
-                total += difference * difference
-            heap_score[m] = np.sqrt(total)
-        order = np.argsort(heap_score)
-        for m in range(k):
-            indices[i, m] = heap_index[order[m]]
-            distances[i, m] = heap_score[order[m]]
+    n_landmarks = len(landmarks)
+    # Landmarks j, j + n_groups, j + 2 n_groups ... form a group, so that minima are taken over whole vectors.
+    n_groups = (n_landmarks + _GROUP - 1) // _GROUP
+    share = (n_cells + n_threads - 1) // n_threads
+    for thread in numba.prange(n_threads):
+        # One workspace a thread: fresh memory for each block would cost as much as the work on it.
+        products = np.empty((block, n_landmarks), np.float32)
+        minima = np.empty(n_groups, np.float32)
+        found, length = np.empty(n_landmarks + 1, np.int32), np.empty(n_landmarks, np.float32)
+        keys, order = np.empty(n_landmarks, np.int64), np.empty(n_landmarks, np.int64)
+        for first in range(thread * share, min((thread + 1) * share, n_cells), block):
+            last = min(first + block, (thread + 1) * share, n_cells)
+            scores = products[: last - first]
+            np.dot(cells[first:last], scoring, scores)
+            for i in range(first, last):
+                row = scores[i - first]
+                minima[:] = row[:n_groups]
+                for begin in range(n_groups, n_landmarks, n_groups):
+                    _lower(minima, row[begin : begin + n_groups])
+                bound = _upper_bound(minima, k) if k <= n_groups else np.float32(np.inf)
+                n_found = _collect(row, minima, bound, found)
+                for m in range(n_found):
+                    length[m] = _distance(cells[i, :-1], landmarks[found[m]])
+                _sort(length[:n_found], keys, order)
+                for m in range(k):
+                    indices[i, m] = found[order[m]]
+                    distances[i, m] = length[order[m]]
+
+
+@numba.njit(cache=True)
+def _collect(scores, minima, bound, found):
+    """Indices of the scores up to ``bound``, without a branch for each."""
+    n_groups = len(minima)
+    n_found = 0
+    for group in range(n_groups):
+        if minima[group] <= bound:
+            for j in range(group, len(scores), n_groups):
+                found[n_found] = j
+                n_found += scores[j] <= bound
+    return n_found
+
+
+_FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
+
+
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _lower(minima, scores):
+    for j in range(scores.shape[0]):
+        minima[j] = min(minima[j], scores[j])
+
+
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _distance(x, y):
+    total = np.float32(0)
+    for f in range(x.shape[0]):
+        difference = x[f] - y[f]
+        total += difference * difference
+    return np.sqrt(total)
+
+
+@numba.njit(cache=True)
+def _upper_bound(minima, k):
+    """By bisection, a value that at least ``k`` of the minima do not exceed, and not many more."""
+    low, high = minima.min(), minima.max()
+    for _ in range(20):
+        middle = np.float32(0.5) * (low + high)
+        n_below = _count_below(minima, middle)
+        if n_below >= k:
+            high = middle
+            if n_below <= k + 4:
+                break
+        else:
+            low = middle
+    return high
+
+
+@numba.njit(inline="never", cache=True)
+def _count_below(values, bound):
+    count = 0
+    for j in range(values.shape[0]):
+        count += values[j] < bound
+    return count
+
+
+@numba.njit(cache=True)
+def _sort(length, keys, order):
+    """``order`` becomes the places in ``length``, shortest first, ties as they come."""
+    n = len(length)
+    # Floats that are not negative sort as the integers of their bits; the place breaks ties.
+    bits = length.view(np.int32)
+    for m in range(n):
+        keys[m] = (np.int64(bits[m]) << 32) | m
+    if n <= _COUNTED:
+        # Counting the smaller keys has no branches, and beats a sort as long as there are few.
+        for m in range(n):
+            order[_count_below(keys[:n], keys[m])] = m
+    else:
+        order[:n] = np.argsort(keys[:n])
 
 
 def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:

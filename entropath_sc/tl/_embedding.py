@@ -36,7 +36,7 @@ def embedding(
     n_landmarks: int = 2000,
     landmarks: str | Sequence[str] = "farthest",
     include: Cells | None = None,
-    landmark_graph: str = "compressed",
+    landmark_graph: str = "auto",
     depth: float | str = "auto",
     max_depth: int = 150,
     diffusion: str = "heat",
@@ -52,7 +52,7 @@ def embedding(
 
     Up to `n_landmarks` cells are embedded as they are. Above, that many landmark cells are embedded, and each other
     cell is placed among its nearest landmarks. :func:`~entropath_sc.tl.merw_graph` is run with its defaults where it
-    has not been run.
+    has not been run and is needed.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def embedding(
     landmark_graph
         `'compressed'`: the affinity of all cells, compressed onto the landmarks. `'anchor'`: each cell votes for its
         nearest landmarks; needs only the representation, no graph of cells. `'knn'`: a neighbour graph of the
-        landmarks alone, as in the paper.
+        landmarks alone, as in the paper. `'auto'` is `'compressed'` where there is a graph or neighbours, and
+        `'anchor'` where there are none.
     depth
         A diffusion depth, or a rule that finds one: `'knee'` of the entropy curve as in the paper, `'consistent'` (the
         last doubling that keeps the ranks of the dissimilarities), or `'auto'`, the smaller of both.
@@ -133,6 +134,9 @@ def embedding(
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
     is_direct = rule is not None and adata.n_obs <= n_landmarks
+    if landmark_graph == "auto":
+        has_graph = keys.affinity in adata.obsp or "neighbors" in adata.uns
+        landmark_graph = "compressed" if is_direct or has_graph else "anchor"
     new_graph, A, landmark_set = None, None, None
     with threads(n_jobs):
         if is_direct or landmark_graph != "anchor":

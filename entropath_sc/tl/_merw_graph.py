@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scanpy as sc
 import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
@@ -175,8 +176,9 @@ def build_graph(
 def _representation_behind(adata: AnnData, stored: dict[str, Any]) -> tuple[np.ndarray | None, str | None, int | None]:
     """What scanpy searched its neighbours in, as far as it is still there."""
     n_pcs = None if stored.get("n_pcs") is None else int(stored["n_pcs"])
-    use_rep = stored.get("use_rep") or ("X_pca" if "X_pca" in adata.obsm else "X" if adata.n_vars <= 50 else None)
-    if use_rep is None or (use_rep != "X" and use_rep not in adata.obsm):
+    # Where none is named, scanpy searches in X itself if it has few columns.
+    use_rep = stored.get("use_rep") or ("X_pca" if adata.n_vars > sc.settings.N_PCS else "X")
+    if use_rep != "X" and use_rep not in adata.obsm:
         return None, None, None
     X, _ = representation(adata, use_rep, n_pcs)
     return X, use_rep, n_pcs
