@@ -3,7 +3,7 @@
     pip install -e ".[bench]"
     python benchmarks/speed.py [--cells 10000 50000 100000] [--alone 1000000] [--skip palantir ...]
 
-Each method runs in a process of its own, first on 3,000 cells (which compiles what there is to compile; that time is
+Each method runs in a process of its own, first on 9,000 cells (which compiles what there is to compile; that time is
 reported apart), then on the data. Writes benchmarks/results/speed.csv and speed.md.
 """
 
@@ -118,7 +118,7 @@ def child(method: str, n_cells: int) -> None:
     """Run one method and print one line of JSON."""
     warnings.filterwarnings("ignore")
     began = time.perf_counter()
-    METHODS[method](cells(3000), Stages())
+    METHODS[method](cells(9000), Stages())
     warm_up = time.perf_counter() - began
     X = cells(n_cells)
     before = peak_mb()
