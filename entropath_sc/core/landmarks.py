@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba
@@ -13,6 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .affinity import affinity, bridge_components, knn_distances
+from .progress import Report, silent
 from .projection import bandwidths, nearest_landmarks, weights
 
 RULES = ("farthest", "kmeans", "random")
@@ -109,12 +109,12 @@ def landmark_set(
     n_neighbors: int = 15,
     kernel: str = "alpha_decay",
     decay: float = 40.0,
-    progress: Callable[[int], None] | None = None,
+    report: Report = silent,
 ) -> LandmarkSet:
     """Connect the landmark ``cells`` by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
     positions = np.ascontiguousarray(X[cells], dtype=np.float32)
     bandwidth = bandwidths(positions, n_neighbors)
-    indices, distances = nearest_landmarks(X, positions, min(n_project, len(cells)), progress=progress)
+    indices, distances = nearest_landmarks(X, positions, min(n_project, len(cells)), report=report)
     if graph == "compressed":
         connected = compressed_graph(A, indices[:, 0], len(cells))
     elif graph == "anchor":

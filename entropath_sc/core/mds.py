@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
+
+from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
 MAX_ITERATIONS = 3000
@@ -58,7 +59,7 @@ def smacof(
     *,
     eps: float = 1e-6,
     max_iter: int = MAX_ITERATIONS,
-    progress: Callable[[int], None] | None = None,
+    report: Report = silent,
 ) -> Layout:
     """Metric scaling of ``D`` by majorisation from ``start``, with scikit-learn's stopping rule.
 
@@ -78,8 +79,7 @@ def smacof(
         converged = squares == 0 or (stress - new_stress) / squares < eps
         stress = new_stress
         n_iterations += 1
-        if progress is not None:
-            progress(n_iterations)
+        report("metric MDS", n_iterations, max_iter)
     X = guttman
     _, stress, squares = _guttman(D, X)
     return Layout(X, stress, float(np.sqrt(stress / squares)) if squares else 0.0, n_iterations, bool(converged))

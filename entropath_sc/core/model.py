@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from . import diffusion as diffusing
 from . import mds as scaling
 from .depth import ConsistencyWalk, Knee, entropy_knee
 from .perron import perron_pair, transition_matrix
+from .progress import Report, silent
 
 DEPTH_RULES = ("auto", "knee", "consistent")
 
@@ -39,7 +39,9 @@ class Embedded:
     layout: scaling.Layout | None
 
 
-def diffuse(A: sp.csr_matrix, *, depth: float | str, max_depth: int, diffusion: str) -> Diffused:
+def diffuse(
+    A: sp.csr_matrix, *, depth: float | str, max_depth: int, diffusion: str, report: Report = silent
+) -> Diffused:
     """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
 
     ``knee`` is the paper's rule. ``consistent`` is the last doubling of the time at which the dissimilarity still ranks
@@ -60,6 +62,7 @@ def diffuse(A: sp.csr_matrix, *, depth: float | str, max_depth: int, diffusion: 
     before = current = None
     consistent = 0.0
     for time, kernel in diffusing.heat_doublings(rescaled, 1.0, reach=reach):
+        report("diffusion", len(walk.times) + 1, int(np.log2(limit)) + 2)
         if not walk.keeps(time, kernel):
             break
         before, current, consistent = current, kernel, time
@@ -88,14 +91,14 @@ def embed(
     diffusion: str = "heat",
     dissimilarity: str = "free_energy",
     mds: str = "metric",
-    progress: Callable[[int], None] | None = None,
+    report: Report = silent,
 ) -> Embedded:
     """Perron pair, depth, free energies and their scaling, for a connected affinity."""
-    diffused = diffuse(A, depth=depth, max_depth=max_depth, diffusion=diffusion)
+    diffused = diffuse(A, depth=depth, max_depth=max_depth, diffusion=diffusion, report=report)
     floor = diffusing.POWER_FLOOR if diffusion == "power" else diffusing.HEAT_FLOOR
     D = diffusing.free_energy(diffused.kernel, dissimilarity=dissimilarity, floor=floor)
     coordinates, layout = scaling.classical(D, n_components), None
     if mds == "metric":
-        layout = scaling.smacof(D, coordinates, progress=progress)
+        layout = scaling.smacof(D, coordinates, report=report)
         coordinates = layout.coordinates
     return Embedded(coordinates, diffused, layout)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
+
+from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
 BLOCK_CELLS = 128
 # Cells between two reports of progress.
 REPORT_CELLS = 65_536
 # The minima of groups of this many scores bound the k-th smallest score.
-_GROUP = 16
+_GROUP = 8
 # Up to this many candidates are sorted by counting.
 _COUNTED = 256
+# A squared distance below this fraction of the squared norms has lost digits; above, it keeps a precision of 1e-5.
+_CANCELLED = np.float32(0.02)
 
 
 def nearest_landmarks(
-    X: np.ndarray, landmarks: np.ndarray, k: int, *, progress: Callable[[int], None] | None = None
+    X: np.ndarray, landmarks: np.ndarray, k: int, *, report: Report = silent
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``k`` nearest landmarks of each cell, nearest first: indices (int32) and exact distances (float32)."""
+    """The ``k`` nearest landmarks of each cell, nearest first: indices (int32) and distances (float32)."""
     landmarks = np.asarray(landmarks, dtype=np.float32)
-    # Centred, the float32 inner products lose less to cancellation; the distances kept are computed directly.
+    # Centred, the float32 inner products lose less to cancellation.
     centre = landmarks.mean(axis=0)
     landmarks = np.ascontiguousarray(landmarks - centre)
     # One more feature makes the product itself the score: half the squared distance, less what is the cell's own.
@@ -40,8 +42,7 @@ def nearest_landmarks(
             cells = np.ones((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
             np.subtract(X[part], centre, out=cells[:, :-1], casting="same_kind")
             _search(cells, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
-            if progress is not None:
-                progress(part.stop)
+            report("nearest landmarks", part.stop, X.shape[0])
     return indices, distances
 
 
@@ -69,8 +70,14 @@ def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
                     _lower(minima, row[begin : begin + n_groups])
                 bound = _upper_bound(minima, k) if k <= n_groups else np.float32(np.inf)
                 n_found = _collect(row, minima, bound, found)
+                own = _squared_norm(cells[i, :-1])
                 for m in range(n_found):
-                    length[m] = _distance(cells[i, :-1], landmarks[found[m]])
+                    j = found[m]
+                    squared = 2 * row[j] + own
+                    # Where the score has lost digits to cancellation, the distance is computed directly.
+                    if squared < _CANCELLED * (own + 2 * scoring[-1, j]):
+                        squared = _squared_distance(cells[i, :-1], landmarks[j])
+                    length[m] = np.sqrt(squared)
                 _sort(length[:n_found], keys, order)
                 for m in range(k):
                     indices[i, m] = found[order[m]]
@@ -100,12 +107,20 @@ def _lower(minima, scores):
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _distance(x, y):
+def _squared_distance(x, y):
     total = np.float32(0)
     for f in range(x.shape[0]):
         difference = x[f] - y[f]
         total += difference * difference
-    return np.sqrt(total)
+    return total
+
+
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _squared_norm(x):
+    total = np.float32(0)
+    for f in range(x.shape[0]):
+        total += x[f] * x[f]
+    return total
 
 
 @numba.njit(cache=True)

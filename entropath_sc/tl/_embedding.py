@@ -26,7 +26,7 @@ from ._adata import (
     writable,
 )
 from ._merw_graph import build_graph, graph_params, read_graph, write_graph
-from ._progress import progress_bar
+from ._progress import progress
 
 
 def embedding(
@@ -138,7 +138,7 @@ def embedding(
         has_graph = keys.affinity in adata.obsp or "neighbors" in adata.uns
         landmark_graph = "compressed" if is_direct or has_graph else "anchor"
     new_graph, A, landmark_set = None, None, None
-    with threads(n_jobs):
+    with threads(n_jobs), progress() as report:
         if is_direct or landmark_graph != "anchor":
             A = read_graph(adata, keys)
             if A is None:
@@ -149,32 +149,30 @@ def embedding(
             X, use_rep = representation(adata, params.get("use_rep"), params.get("n_pcs"))
             if rule is not None:
                 chosen = landmarking.choose(X, n_landmarks, rule, include=chosen, random_state=random_state)
-            with progress_bar("nearest landmarks", adata.n_obs) as progress:
-                landmark_set = landmarking.landmark_set(
-                    X,
-                    A,
-                    chosen,
-                    landmark_graph,
-                    n_project=n_project,
-                    n_neighbors=int(params["n_neighbors"]),
-                    kernel=params["kernel"],
-                    decay=params["decay"],
-                    progress=progress,
-                )
+            landmark_set = landmarking.landmark_set(
+                X,
+                A,
+                chosen,
+                landmark_graph,
+                n_project=n_project,
+                n_neighbors=int(params["n_neighbors"]),
+                kernel=params["kernel"],
+                decay=params["decay"],
+                report=report,
+            )
             A = landmark_set.graph
         if n_components >= A.shape[0]:
             raise ValueError(f"n_components={n_components} must be below the number of embedded cells, {A.shape[0]}.")
-        with progress_bar("metric MDS", scaling.MAX_ITERATIONS) as progress:
-            embedded = embed(
-                A,
-                n_components=n_components,
-                depth=depth,
-                max_depth=max_depth,
-                diffusion=diffusion,
-                dissimilarity=dissimilarity,
-                mds=mds,
-                progress=progress,
-            )
+        embedded = embed(
+            A,
+            n_components=n_components,
+            depth=depth,
+            max_depth=max_depth,
+            diffusion=diffusion,
+            dissimilarity=dissimilarity,
+            mds=mds,
+            report=report,
+        )
 
     adata = adata.copy() if copy else adata
     if new_graph is not None:

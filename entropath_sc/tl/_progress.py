@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import scanpy as sc
 from tqdm import tqdm
 
+from ..core.progress import Report
+
 SECONDS_BEFORE_SHOWN = 2.0
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for a step of ``total`` units; call what it gives with the units done so far."""
-    quiet = sc.settings.verbosity < sc._settings.Verbosity.info
-    with tqdm(total=total, desc=description, delay=SECONDS_BEFORE_SHOWN, leave=False, disable=quiet) as bar:
-        yield lambda done: bar.update(done - bar.n)
+def progress() -> Iterator[Report]:
+    """Gives a function that shows a bar for each stage that is reported to it."""
+    quiet = int(sc.settings.verbosity) < 2  # `info`
+    bars: dict[str, tqdm] = {}
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage not in bars:
+            close()
+            bars[stage] = tqdm(total=total, desc=stage, delay=SECONDS_BEFORE_SHOWN, leave=False, disable=quiet)
+        bars[stage].update(done - bars[stage].n)
+
+    def close() -> None:
+        for bar in bars.values():
+            bar.close()
+        bars.clear()
+
+    try:
+        yield report
+    finally:
+        close()

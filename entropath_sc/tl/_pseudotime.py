@@ -12,7 +12,7 @@ from ..core.projection import nearest_landmarks, weights
 from ._adata import Cells, cell_indices, check_choice, check_depth, check_object, record, representation, writable
 from ._embedding import read_landmarks, stored_graph
 from ._merw_graph import build_graph, read_graph, write_graph
-from ._progress import progress_bar
+from ._progress import progress
 
 # The normalised potential needs the self-similarity of each cell, so a dense matrix; above, that of the landmarks.
 MOST_DENSE_CELLS = 5000
@@ -174,6 +174,6 @@ def _weights(adata: AnnData, keys: Keys, landmarks: dict) -> sp.csr_matrix:
     params = adata.uns[keys.uns]["params"]["embedding"]
     positions = landmarks["positions"]
     X, _ = representation(adata, params["use_rep"], positions.shape[1])
-    with progress_bar("nearest landmarks", adata.n_obs) as progress:
-        nearest = nearest_landmarks(X, positions, min(int(params["n_project"]), len(positions)), progress=progress)
+    with progress() as report:
+        nearest = nearest_landmarks(X, positions, min(int(params["n_project"]), len(positions)), report=report)
     return weights(*nearest, landmarks["bandwidth"])
