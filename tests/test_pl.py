@@ -47,10 +47,19 @@ def test_depth_of_the_papers_power_has_one_curve(cells):
 def test_pseudotime_marks_root_and_terminals(ordered):
     ax = ep.pl.pseudotime(ordered, show=False)
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["root", "terminals"]
+    assert labels == ["root", "2 terminals"]
     marked = ax.collections[-2].get_offsets()
     root = ordered[ordered.uns["root"]].obsm["X_entropath"]
     np.testing.assert_allclose(marked, root[:, :2])
+
+
+def test_one_mark_stands_for_many_roots(cells):
+    ep.tl.embedding(cells)
+    ep.tl.pseudotime(cells, root=("branch", "trunk"))
+    ax = ep.pl.pseudotime(cells, show=False)
+    n_roots = (cells.obs["branch"] == "trunk").sum()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"{n_roots} roots"]
+    assert len(ax.collections[-1].get_offsets()) == 1
 
 
 def test_three_dimensions(cells):

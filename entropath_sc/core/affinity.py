@@ -13,7 +13,7 @@ from sklearn.utils import gen_batches
 KERNELS = ("alpha_decay", "gaussian")
 
 # Up to here an exact search is as fast as an approximate one.
-EXACT_SEARCH_CELLS = 4096
+EXACT_SEARCH_CELLS = 8192
 
 # A cell whose neighbours are all its duplicates has no scale of its own; it gets this fraction of the mean scale.
 SMALLEST_RELATIVE_BANDWIDTH = 1e-3

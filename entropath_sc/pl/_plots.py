@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
@@ -13,6 +14,9 @@ from .._keys import DEFAULT_KEY, Keys
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
 BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
+
+# Roots or terminals that are each marked in a plot.
+MOST_MARKED = 10
 
 
 def embedding(
@@ -190,10 +194,10 @@ def pseudotime(
     for name, marker, color in (("roots", "*", ORANGE), ("terminals", "X", BLACK)):
         at = adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))]
         if len(at):
-            label = name if len(at) > 1 else name[:-1]
-            # Of many roots, such as a whole cell type, each is marked lightly.
-            scale = 180 if len(at) <= 10 else 40
-            ax.scatter(*at.T[:2], marker=marker, s=scale, color=color, edgecolor="white", label=label, zorder=5)
+            label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
+            if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
+                at = at[[np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()]]
+            ax.scatter(*at.T[:2], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
     ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
 

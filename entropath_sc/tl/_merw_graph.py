@@ -46,7 +46,7 @@ def merw_graph(
     """Affinity and maximum entropy random walk over all cells.
 
     Reads the neighbour graph that :func:`scanpy.pp.neighbors` wrote. Where there is none, or where `use_rep` or
-    `n_pcs` is given, neighbours are searched in `use_rep` (by default `adata.obsm['X_pca']`), exactly up to about four
+    `n_pcs` is given, neighbours are searched in `use_rep` (by default `adata.obsm['X_pca']`), exactly up to about eight
     thousand cells and with pynndescent above.
 
     Parameters
