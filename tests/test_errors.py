@@ -167,6 +167,17 @@ def test_a_view_stays_a_view_when_refused(cells):
     assert part.is_view
 
 
+def test_a_subset_asks_for_its_own_graph(cells):
+    ep.tl.merw_graph(cells)
+    part = cells[cells.obs["branch"] != "progenitor"].copy()
+    for tool in (lambda: ep.tl.embedding(part), lambda: ep.tl.pseudotime(part, root=part.obs_names[0])):
+        with pytest.raises(ValueError, match=r"entropath_affinity.*subset.*ep\.tl\.merw_graph\(adata\)"):
+            tool()
+    ep.tl.merw_graph(part)
+    ep.tl.pseudotime(part, root=part.obs_names[0])
+    assert part.obs["entropath_pseudotime"].iloc[0] == 0
+
+
 def test_disconnected_graphs_can_be_refused(cells):
     cells.obsm["X_pca"][:100] += 1000.0
     before = snapshot(cells)

@@ -14,6 +14,8 @@ def count_hops(A: sp.csr_matrix, start: np.ndarray) -> np.ndarray:
     h = 0
     while (hops < 0).any():
         reached = (A @ (hops == h).astype(np.float64) > 0) & (hops < 0)
+        if not reached.any():
+            raise ValueError("The graph is not connected.")
         h += 1
         hops[reached] = h
     return hops

@@ -229,7 +229,15 @@ def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool =
 
 def read_graph(adata: AnnData, keys: Keys) -> sp.csr_matrix | None:
     """The stored affinity, or None where `merw_graph` has not run."""
-    return sp.csr_matrix(adata.obsp[keys.affinity]) if keys.affinity in adata.obsp else None
+    if keys.affinity not in adata.obsp:
+        return None
+    stored = adata.uns.get(keys.uns, {}).get("graph")
+    if stored is None or int(np.sum(stored["component_sizes"])) != adata.n_obs:
+        raise ValueError(
+            f"adata.obsp[{keys.affinity!r}] was made for other cells: adata has been subset, or its "
+            f"adata.uns[{keys.uns!r}] is gone. Run `ep.tl.merw_graph(adata)` again."
+        )
+    return sp.csr_matrix(adata.obsp[keys.affinity])
 
 
 def graph_params(adata: AnnData, keys: Keys) -> dict[str, Any]:
