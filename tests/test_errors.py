@@ -58,6 +58,10 @@ GRAPH = [
     (nothing, {"neighbors_key": "mine"}, KeyError, ["adata.uns['mine']", "sc.pp.neighbors(adata, key_added='mine')"]),
     (nothing, {"n_neighbors": 400}, ValueError, ["n_neighbors=400", "401 cells", "adata has 400"]),
     (nothing, {"n_neighbors": 1}, ValueError, ["n_neighbors=1", "at least 2"]),
+    (nothing, {"n_pcs": 0}, ValueError, ["n_pcs=0", "at least 1"]),
+    (nothing, {"decay": "40"}, ValueError, ["decay='40'"]),
+    (nothing, {"key_added": "a/b"}, ValueError, ["key_added='a/b'", "'/'"]),
+    (nothing, {"key_added": "pca"}, ValueError, ["adata.uns['pca']", "another `key_added`"]),
     (nothing, {"n_pcs": 99}, ValueError, ["n_pcs=99", "30 columns"]),
     (nothing, {"kernel": "cauchy"}, ValueError, ["kernel='cauchy'", "'alpha_decay'", "'gaussian'"]),
     (nothing, {"decay": 0.0}, ValueError, ["decay=0.0"]),
@@ -82,6 +86,7 @@ def test_graph_errors(cells, break_it, options, error, words):
 
 EMBEDDING = [
     ({"depth": 0}, ValueError, ["depth=0", "'auto'"]),
+    ({"depth": None}, ValueError, ["depth=None", "'auto'"]),
     ({"depth": float("nan")}, ValueError, ["depth=nan"]),
     ({"depth": "deep"}, ValueError, ["depth='deep'", "'knee'"]),
     ({"depth": 2.5, "diffusion": "power"}, ValueError, ["depth=2.5", "whole number"]),
@@ -120,6 +125,7 @@ PSEUDOTIME = [
     (nothing, {"root": []}, ValueError, ["root is empty"]),
     (nothing, {"root": ["cell_1", "cell_1"]}, ValueError, ["'cell_1'", "given twice"]),
     (nothing, {"root": "cell_1", "terminal": "cell_1"}, ValueError, ["'cell_1'", "both as root and as terminal"]),
+    (nothing, {"root": ("brnch", "trunk")}, KeyError, ["adata.obs['brnch']", "'branch'"]),
     (nothing, {"root": ("branch", "fate Z")}, ValueError, ["'fate Z'", "'fate A'"]),
     (doubled_names, {"root": "cell_0"}, ValueError, ["obs_names_make_unique"]),
     (nothing, {"root": "cell_1", "depth": 0}, ValueError, ["depth=0"]),
@@ -141,10 +147,11 @@ def test_pseudotime_errors(cells, break_it, options, error, words):
     assert snapshot(cells) == before
 
 
-def test_iroot_out_of_range(cells):
-    cells.uns["iroot"] = 4000
-    with pytest.raises(ValueError, match=r"iroot.* is 4000, but adata has 400 cells"):
-        ep.tl.pseudotime(cells)
+def test_iroot_that_is_no_position(cells):
+    for wrong in (4000, -1, "cell_1"):
+        cells.uns["iroot"] = wrong
+        with pytest.raises(ValueError, match=r"iroot.*not a position among the 400 cells"):
+            ep.tl.pseudotime(cells)
 
 
 @pytest.mark.parametrize("tool", [ep.tl.merw_graph, ep.tl.embedding, ep.tl.pseudotime])

@@ -68,6 +68,12 @@ def test_three_dimensions(cells):
     assert figure.axes[0].name == "3d"
 
 
+def test_one_dimension_cannot_be_drawn(cells):
+    ep.tl.embedding(cells, n_components=1)
+    with pytest.raises(ValueError, match=r"1 dimensions.*n_components=2"):
+        ep.pl.embedding(cells)
+
+
 def test_missing_results_say_what_to_run(cells):
     with pytest.raises(KeyError, match=r"X_entropath.*ep\.tl\.embedding\(adata\)"):
         ep.pl.embedding(cells)

@@ -87,6 +87,12 @@ def test_the_seed_reaches_the_landmarks(cells):
     assert (cells.obs["a_landmark"] != cells.obs["b_landmark"]).any()
 
 
+def test_transitions_of_an_earlier_graph_do_not_stay(cells):
+    ep.tl.merw_graph(cells, transitions=True)
+    ep.tl.merw_graph(cells, decay=2.0)
+    assert "entropath_transitions" not in cells.obsp
+
+
 def test_steps_can_be_repeated(cells):
     first = fields(run_all(cells))
     assert_same(first, fields(run_all(cells)))
@@ -141,6 +147,13 @@ def test_search_options(cells):
     assert cells.uns["entropath"]["params"]["merw_graph"]["n_pcs"] == 5
     ep.tl.merw_graph(cells, use_rep="X", key_added="expression")
     assert cells.uns["expression"]["params"]["merw_graph"]["use_rep"] == "X"
+
+
+def test_a_sparse_representation_is_read(cells):
+    cells.obsm["X_sparse"] = sp.csr_matrix(cells.obsm["X_pca"])
+    ep.tl.merw_graph(cells, use_rep="X_sparse", key_added="sparse")
+    ep.tl.merw_graph(cells, use_rep="X_pca", key_added="dense")
+    assert np.abs(cells.obsp["sparse_affinity"] - cells.obsp["dense_affinity"]).max() < 1e-6
 
 
 def test_copy_leaves_the_original_alone(cells):
@@ -248,6 +261,8 @@ def test_several_roots_a_category_and_iroot(cells):
     some = list(cells.obs_names[[5, 7]])
     ep.tl.pseudotime(cells, root=some)
     assert (cells.obs.loc[some, "entropath_pseudotime"] == 0).all()
+    assert list(cells.uns["entropath"]["pseudotime"]["roots"]) == some
+    ep.tl.pseudotime(cells, root=cells.obs_names[[5, 7]])  # an Index does as well as a list
     assert list(cells.uns["entropath"]["pseudotime"]["roots"]) == some
     ep.tl.pseudotime(cells, root=("branch", "fate A"))
     assert (cells.obs["entropath_pseudotime"][cells.obs["branch"] == "fate A"] == 0).all()

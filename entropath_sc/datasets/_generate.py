@@ -85,6 +85,8 @@ def branching(
 def swiss_roll(n_cells: int = 2000, *, density: str = "uniform", noise: float = 0.05, random_state: int = 0) -> AnnData:
     """The paper's Swiss roll: angle from 1.5π to 4.5π, height 0 to 63, Gaussian noise.
 
+    It has no PCA: use `ep.tl.merw_graph(adata, use_rep='X')`.
+
     Parameters
     ----------
     n_cells

@@ -51,11 +51,10 @@ def manifest_folder() -> Path:
 
 def read_manifest(name: str) -> dict[str, Any]:
     """The manifest of a data set."""
-    path = manifest_folder() / f"{name}.toml"
-    if not path.is_file():
-        known = ", ".join(repr(p.stem) for p in sorted(manifest_folder().glob("*.toml")))
-        raise ValueError(f"No data set {name!r}. There is {known}.")
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    known = {path.stem: path for path in sorted(manifest_folder().glob("*.toml"))}
+    if name not in known:
+        raise ValueError(f"No data set {name!r}. There is {', '.join(map(repr, known))}.")
+    return tomllib.loads(known[name].read_text(encoding="utf-8"))
 
 
 def cache_folder() -> Path:

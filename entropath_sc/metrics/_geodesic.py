@@ -94,6 +94,9 @@ def demap(
     """
     graph = reference if sp.issparse(reference) else kneighbors_graph(reference, n_neighbors, mode="distance")
     graph = graph.maximum(graph.T)
+    embedding = np.asarray(embedding)
+    if graph.shape[0] != len(embedding):
+        raise ValueError(f"reference has {graph.shape[0]} cells, embedding {len(embedding)}.")
     rng = np.random.default_rng(random_state)
     scores = []
     for _ in range(n_repeats):

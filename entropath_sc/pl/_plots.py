@@ -68,6 +68,12 @@ def embedding(
     """
     keys = Keys(key)
     _require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    needed = 3 if projection == "3d" else 2
+    if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
+        raise ValueError(
+            f"adata.obsm[{keys.coordinates!r}] has {there} dimensions, and this plot needs {needed}. "
+            f"Run `ep.tl.embedding(adata, n_components={needed})`."
+        )
     return sc.pl.embedding(
         adata,
         basis=key,
@@ -187,6 +193,7 @@ def pseudotime(
     """
     keys = Keys(key)
     _require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
+    _require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
@@ -198,7 +205,8 @@ def pseudotime(
             if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
                 at = at[[np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()]]
             ax.scatter(*at.T[:2], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
-    ax.legend(frameon=False, loc="best", fontsize="small")
+    if ax.get_legend_handles_labels()[0]:  # none where the cells have been subset since
+        ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numba
@@ -15,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from .._keys import Keys
 
+STEPS = {"merw_graph", "embedding", "pseudotime"}
 Cells = str | Sequence[str] | tuple[str, str]
 
 
@@ -26,6 +28,16 @@ def check_object(adata: AnnData) -> None:
         raise ValueError("`adata` is backed by a file. Load it first: `adata = adata.to_memory()`.")
     if adata.n_obs == 0:
         raise ValueError("`adata` has no cells (n_obs is 0). Check the filter that made it.")
+
+
+def keys_for(adata: AnnData, key_added: str) -> Keys:
+    """The fields of a key, which must be storable and not somebody else's."""
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
+    entry = adata.uns.get(key_added, {"params": {}})
+    if not isinstance(entry, Mapping) or not set(entry.get("params", ["?"])) <= STEPS:
+        raise ValueError(f"adata.uns[{key_added!r}] holds something else. Choose another `key_added`.")
+    return Keys(key_added)
 
 
 def writable(adata: AnnData) -> AnnData:
@@ -54,7 +66,7 @@ def check_depth(depth: float | str, diffusion: str, rules: Sequence[str]) -> Non
         check_choice("depth", depth, rules)
     elif diffusion == "power":
         check_count("depth", depth, 1)
-    elif not (np.isfinite(depth) and depth > 0):
+    elif isinstance(depth, bool) or not (isinstance(depth, Real) and np.isfinite(depth) and depth > 0):
         raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
 
 
@@ -92,7 +104,7 @@ def representation(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tu
     if name == "X":
         X = adata.X.toarray() if sp.issparse(adata.X) else np.asarray(adata.X)
     elif name in adata.obsm:
-        X = np.asarray(adata.obsm[name])
+        X = adata.obsm[name].toarray() if sp.issparse(adata.obsm[name]) else np.asarray(adata.obsm[name])
     elif use_rep is None:
         raise KeyError(
             "Found neither neighbours (adata.uns['neighbors']) nor a PCA (adata.obsm['X_pca']). "
@@ -102,6 +114,7 @@ def representation(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tu
         there = ", ".join(map(repr, adata.obsm.keys())) or "nothing"
         raise KeyError(f"No adata.obsm[{use_rep!r}]; adata.obsm holds {there}. Set `use_rep=` to one of them, or 'X'.")
     if n_pcs is not None:
+        check_count("n_pcs", n_pcs, 1)
         if n_pcs > X.shape[1]:
             raise ValueError(f"n_pcs={n_pcs}, but {name!r} has {X.shape[1]} columns. Use at most that many.")
         X = X[:, :n_pcs]
@@ -120,7 +133,7 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
             there = ", ".join(map(repr, sorted(map(str, adata.obs[column].unique()))[:12]))
             raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
         return found
-    barcodes = list(cells) if isinstance(cells, Sequence | np.ndarray) and not isinstance(cells, str) else [cells]
+    barcodes = list(cells) if isinstance(cells, Iterable) and not isinstance(cells, str) else [cells]
     if len(barcodes) == 0:
         raise ValueError(f"{name} is empty. Give a barcode, a list of barcodes, or ('obs column', 'category').")
     for barcode in barcodes:
@@ -130,6 +143,9 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         twice = next(b for b in barcodes if barcodes.count(b) > 1)
         raise ValueError(f"{name}: {twice!r} is given twice. Name each cell once.")
     unknown = [b for b in barcodes if b not in adata.obs_names]
+    if isinstance(cells, tuple) and len(cells) == 2 and unknown == barcodes:
+        columns = ", ".join(map(repr, adata.obs.columns[:12]))
+        raise KeyError(f"{name}: there is no column adata.obs[{cells[0]!r}]; there is {columns}.")
     if unknown:
         raise KeyError(
             f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. "

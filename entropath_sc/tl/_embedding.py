@@ -20,6 +20,7 @@ from ._adata import (
     check_count,
     check_depth,
     check_object,
+    keys_for,
     record,
     representation,
     threads,
@@ -66,7 +67,8 @@ def embedding(
         `'farthest'` (farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'` (cells
         nearest to centroids), `'random'`, or a list of barcodes.
     include
-        Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`.
+        Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. If they are more than
+        `n_landmarks`, they are all the landmarks there are.
     landmark_graph
         `'compressed'`: the affinity of all cells, compressed onto the landmarks. `'anchor'`: each cell votes for its
         nearest landmarks; needs only the representation, no graph of cells. `'knn'`: a neighbour graph of the
@@ -130,7 +132,7 @@ def embedding(
     check_depth(depth, diffusion, DEPTH_RULES)
     if depth == "consistent" and diffusion == "power":
         raise ValueError("depth='consistent' follows the heat kernel: use diffusion='heat', or depth='knee'.")
-    keys = Keys(key_added)
+    keys = keys_for(adata, key_added)
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
     is_direct = rule is not None and adata.n_obs <= n_landmarks

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import affinity as affinities
 from ..core.perron import PerronPair, log_stationary, perron_pair, transition_matrix
-from ._adata import check_choice, check_count, check_object, neighbor_distances, record, representation, writable
+from ._adata import (
+    check_choice,
+    check_count,
+    check_object,
+    keys_for,
+    neighbor_distances,
+    record,
+    representation,
+    writable,
+)
 
 DISCONNECTED = ("bridge", "error")
 
@@ -100,6 +110,7 @@ def merw_graph(
     1.0
     """
     check_object(adata)
+    keys = keys_for(adata, key_added)
     start = logg.info("computing the maximum entropy random walk graph")
     graph = build_graph(
         adata,
@@ -113,7 +124,6 @@ def merw_graph(
         random_state=random_state,
     )
     adata = adata.copy() if copy else adata
-    keys = Keys(key_added)
     write_graph(adata, keys, graph, transitions=transitions)
     logg.info(
         "    finished",
@@ -138,7 +148,7 @@ def build_graph(
     """Read or search neighbours and make one connected graph of them; `adata` is only read."""
     check_choice("kernel", kernel, affinities.KERNELS)
     check_choice("disconnected", disconnected, DISCONNECTED)
-    if not decay > 0:
+    if not (isinstance(decay, Real) and decay > 0):
         raise ValueError(f"decay={decay!r} must be positive.")
     searching = use_rep is not None or n_pcs is not None
     if searching and neighbors_key is not None:
@@ -211,6 +221,8 @@ def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool =
     adata.obsp[keys.affinity] = graph.affinity
     if transitions:
         adata.obsp[keys.transitions] = transition_matrix(graph.affinity, graph.perron.log_psi)
+    elif keys.transitions in adata.obsp:  # those of an earlier graph
+        del adata.obsp[keys.transitions]
     adata.obs[keys.stationary] = np.exp(log_stationary(graph.affinity, graph.perron.log_psi))
     record(
         adata,

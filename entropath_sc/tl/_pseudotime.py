@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
@@ -9,7 +11,17 @@ from .._keys import DEFAULT_KEY, Keys
 from ..core import diffusion as diffusing
 from ..core import ordering
 from ..core.projection import nearest_landmarks, weights
-from ._adata import Cells, cell_indices, check_choice, check_depth, check_object, record, representation, writable
+from ._adata import (
+    Cells,
+    cell_indices,
+    check_choice,
+    check_depth,
+    check_object,
+    keys_for,
+    record,
+    representation,
+    writable,
+)
 from ._embedding import read_landmarks, stored_graph
 from ._merw_graph import build_graph, read_graph, write_graph
 from ._progress import progress
@@ -87,7 +99,7 @@ def pseudotime(
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     if terminals is not None and len(both := np.intersect1d(roots, terminals)):
         raise ValueError(f"{adata.obs_names[both[0]]!r} is given both as root and as terminal.")
-    keys = Keys(key_added)
+    keys = keys_for(adata, key_added)
     start = logg.info("computing the EntroPath pseudotime")
 
     new_graph = None
@@ -154,10 +166,12 @@ def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
             "No root: pass `root=` a barcode from adata.obs_names, a list of them, or ('obs column', 'category'); "
             "or set adata.uns['iroot'] to the position of a cell."
         )
-    iroot = int(adata.uns["iroot"])
-    if not 0 <= iroot < adata.n_obs:
-        raise ValueError(f"adata.uns['iroot'] is {iroot}, but adata has {adata.n_obs} cells. Pass `root=` a barcode.")
-    return np.array([iroot])
+    iroot = adata.uns["iroot"]
+    if not isinstance(iroot, Integral) or not 0 <= iroot < adata.n_obs:
+        raise ValueError(
+            f"adata.uns['iroot'] is {iroot!r}, not a position among the {adata.n_obs} cells. Pass `root=` a barcode."
+        )
+    return np.array([int(iroot)])
 
 
 def _source(cells: np.ndarray, n_cells: int, P: sp.csr_matrix | None) -> np.ndarray:
