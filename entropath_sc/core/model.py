@@ -45,7 +45,8 @@ def diffuse(
     """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
 
     ``knee`` is the paper's rule. ``consistent`` is the last doubling of the time at which the dissimilarity still ranks
-    the pairs as it did at half the time. ``auto`` is the smaller of both for heat, and the knee for the power.
+    the pairs as it did at half the time. ``auto`` is the smaller of both for heat, where the knee is rounded up to a
+    doubling or half a doubling, and the knee for the power.
     """
     perron = perron_pair(A)
     knee = entropy_knee(transition_matrix(A, perron.log_psi).toarray(), max_depth)
@@ -59,21 +60,19 @@ def diffuse(
     reach = int(dijkstra(A, unweighted=True, indices=0).max())
     walk = ConsistencyWalk(A.shape[0])
     limit = knee.depth if depth == "auto" else max_depth
-    before = current = None
+    kernels: list[np.ndarray] = []
     consistent = 0.0
     for time, kernel in diffusing.heat_doublings(rescaled, 1.0, reach=reach):
         report("diffusion", len(walk.times) + 1, int(np.log2(limit)) + 2)
         if not walk.keeps(time, kernel):
             break
-        before, current, consistent = current, kernel, time
-        if np.sqrt(3.0) * time >= limit:  # on a scale of octaves the limit is nearer than the next doubling
+        kernels, consistent = [*kernels[-2:], kernel], time
+        if time >= limit:
             break
-    if depth == "auto":
-        depth, kernel = consistent, current
-        if walk.times[-1] == consistent and before is not None and limit > np.sqrt(1.5) * consistent:
-            depth, kernel = 1.5 * consistent, current @ before
-    elif depth == "consistent":
-        depth, kernel = consistent, current
+    if depth in ("auto", "consistent"):
+        depth, kernel = consistent, kernels[-1]
+        if 0.75 * consistent >= limit and len(kernels) == 3:  # half a doubling less is enough, and costs one product
+            depth, kernel = 0.75 * consistent, kernels[1] @ kernels[0]
     else:
         depth = knee.depth if depth == "knee" else depth
         kernel = diffusing.heat_kernel(rescaled, depth, reach=reach)
