@@ -227,13 +227,16 @@ def test_options_change_the_result(cells):
         {"diffusion": "power"},
         {"dissimilarity": "normalised"},
         {"mds": "classical"},
-        {"depth": "consistent"},
     ):
         ep.tl.embedding(cells, **options)
         found = cells.obsm["X_entropath"].copy()
         assert np.isfinite(found).all()
         assert not any(np.array_equal(found, other) for other in seen), options
         seen.append(found)
+    ep.tl.embedding(cells, depth="consistent")  # which is also what auto takes here, as the knee is deeper
+    depth = cells.uns["entropath"]["depth"]
+    assert depth["chosen"] == depth["consistent"] < depth["knee"]
+    np.testing.assert_array_equal(cells.obsm["X_entropath"], seen[0])
 
 
 @pytest.mark.parametrize("potential", ["merw", "symmetric", "normalised"])
