@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+from .affinity import SMALLEST_RELATIVE_BANDWIDTH
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
@@ -201,4 +202,4 @@ def _fill_weights(indices, distances, landmark_bandwidth, values):
 
 def _positive(bandwidth: np.ndarray) -> np.ndarray:
     """Duplicated landmarks have no scale of their own: they get a small fraction of the mean."""
-    return np.maximum(bandwidth, 1e-3 * bandwidth.mean())
+    return np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
