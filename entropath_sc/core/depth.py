@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 from scipy.stats import rankdata
 
 
@@ -18,12 +19,14 @@ class Knee:
     depth_range: tuple[int, int]
 
 
-def singular_values(T: np.ndarray) -> np.ndarray:
+def singular_values(T: sp.csr_matrix | np.ndarray) -> np.ndarray:
     """Singular values of T, from the symmetric eigenvalues of T Tᵀ: twice as fast as an SVD.
 
     Values below 1e-8 are lost, but they are also lost in the entropy.
     """
-    squared = scipy.linalg.eigvalsh(T @ T.T, overwrite_a=True, check_finite=False)
+    gram = T @ T.T
+    gram = gram.toarray() if sp.issparse(gram) else gram
+    squared = scipy.linalg.eigvalsh(gram, overwrite_a=True, check_finite=False, driver="evr")
     return np.sqrt(np.maximum(squared[::-1], 0.0))
 
 
@@ -57,7 +60,7 @@ def _line_error(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.abs(dy - slope * dx).sum())
 
 
-def entropy_knee(T: np.ndarray, max_depth: int) -> Knee:
+def entropy_knee(T: sp.csr_matrix | np.ndarray, max_depth: int) -> Knee:
     """The paper's depth: the knee of the von Neumann entropy of the powers of T."""
     entropy = von_neumann_entropy(singular_values(T), max_depth)
     cuts = np.unique(np.linspace(max_depth / 2, max_depth, 6).astype(int))

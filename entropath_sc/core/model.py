@@ -49,7 +49,7 @@ def diffuse(
     doubling or half a doubling, and the knee for the power.
     """
     perron = perron_pair(A)
-    knee = entropy_knee(transition_matrix(A, perron.log_psi).toarray(), max_depth)
+    knee = entropy_knee(transition_matrix(A, perron.log_psi), max_depth)
     rescaled = A.toarray() / perron.lambda_max
     if diffusion == "power":
         depth = int(knee.depth if isinstance(depth, str) else depth)

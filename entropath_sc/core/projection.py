@@ -11,7 +11,7 @@ from .affinity import SMALLEST_RELATIVE_BANDWIDTH
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
-BLOCK_CELLS = 128
+BLOCK_CELLS = 256
 # Cells between two reports of progress.
 REPORT_CELLS = 65_536
 # The minima of groups of this many scores bound the k-th smallest score.
@@ -59,7 +59,7 @@ def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
         products = np.empty((block, n_landmarks), np.float32)
         minima = np.empty(n_groups, np.float32)
         found, length = np.empty(n_landmarks + 1, np.int32), np.empty(n_landmarks, np.float32)
-        keys, order = np.empty(n_landmarks, np.int64), np.empty(n_landmarks, np.int64)
+        order = np.empty(n_landmarks, np.int64)
         for first in range(thread * share, min((thread + 1) * share, n_cells), block):
             last = min(first + block, (thread + 1) * share, n_cells)
             scores = products[: last - first]
@@ -79,7 +79,7 @@ def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
                     if squared < _CANCELLED * (own + 2 * scoring[-1, j]):
                         squared = _squared_distance(cells[i, :-1], landmarks[j])
                     length[m] = np.sqrt(squared)
-                _sort(length[:n_found], keys, order)
+                _sort(length[:n_found], order)
                 for m in range(k):
                     indices[i, m] = found[order[m]]
                     distances[i, m] = length[order[m]]
@@ -149,19 +149,19 @@ def _count_below(values, bound):
 
 
 @numba.njit(cache=True)
-def _sort(length, keys, order):
+def _sort(length, order):
     """``order`` becomes the places in ``length``, shortest first, ties as they come."""
     n = len(length)
-    # Floats that are not negative sort as the integers of their bits; the place breaks ties.
-    bits = length.view(np.int32)
+    if n > _COUNTED:
+        order[:n] = np.argsort(length, kind="mergesort")
+        return
+    # Counting the shorter ones has no branches, and beats a sort as long as there are few.
+    order[:n] = -1
     for m in range(n):
-        keys[m] = (np.int64(bits[m]) << 32) | m
-    if n <= _COUNTED:
-        # Counting the smaller keys has no branches, and beats a sort as long as there are few.
-        for m in range(n):
-            order[_count_below(keys[:n], keys[m])] = m
-    else:
-        order[:n] = np.argsort(keys[:n])
+        place = _count_below(length, length[m])
+        while order[place] >= 0:
+            place += 1
+        order[place] = m
 
 
 def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:
