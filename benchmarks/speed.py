@@ -1,10 +1,11 @@
 """Seconds and peak memory of this package and its peers, from PCA to coordinates (or order), in one run.
 
     pip install -e ".[bench]"
-    python benchmarks/speed.py [--cells 10000 50000 100000] [--alone 1000000] [--skip palantir ...]
+    python benchmarks/speed.py [--cells 10000 50000 100000] [--alone 1000000] [--skip palantir ...] [--limit 300]
 
 Each method runs in a process of its own, first on 9,000 cells (which compiles what there is to compile; that time is
-reported apart), then on the data. Writes benchmarks/results/speed.csv and speed.md.
+reported apart), then on the data, and is stopped after ``--limit`` seconds in all. Writes speed.csv and speed.md in
+benchmarks/results.
 """
 
 from __future__ import annotations
@@ -130,9 +131,12 @@ def child(method: str, n_cells: int) -> None:
     )
 
 
-def measure(method: str, n_cells: int) -> dict:
+def measure(method: str, n_cells: int, limit: float) -> dict:
     command = [sys.executable, __file__, "--one", method, str(n_cells)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"error": f"stopped after {limit:g} s"}
     for line in done.stdout.splitlines():
         if line.startswith("RESULT"):
             return json.loads(line[len("RESULT") :])
@@ -205,6 +209,7 @@ def main() -> None:
         "--alone", type=int, nargs="*", default=[200_000, 1_000_000], help="sizes for this package only"
     )
     parser.add_argument("--skip", nargs="*", default=[], choices=list(METHODS))
+    parser.add_argument("--limit", type=float, default=3600, help="seconds after which a method is stopped")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -216,7 +221,7 @@ def main() -> None:
     rows = []
     for i, (method, n) in enumerate(jobs, 1):
         print(f"[{i}/{len(jobs)}] {method}, {n:,} cells ...", end=" ", file=sys.stderr, flush=True)
-        found = measure(method, n)
+        found = measure(method, n, options.limit)
         own = {k: v for k, v in found.get("stages", {}).items() if "given" not in k}
         row = {
             "method": method,

@@ -31,7 +31,7 @@ def test_demap_is_one_for_the_truth_and_low_for_noise():
 def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match="square"):
         geodesic_correlation(np.zeros((3, 2)), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="3 rows, geodesic 4"):
+    with pytest.raises(ValueError, match="3 cells, geodesic 4"):
         geodesic_correlation(np.zeros((3, 2)), np.zeros((4, 4)))
     with pytest.raises(ValueError, match="'pearson'"):
         geodesic_correlation(np.zeros((3, 2)), np.zeros((3, 3)), method="kendall")

@@ -1,6 +1,7 @@
 """Generated cells and manifolds with a known answer, and published data through checked manifests."""
 
-from ._generate import branching, swiss_roll
+from ._branching import branching
 from ._load import load
+from ._manifolds import geodesic, sphere, swiss_roll, torus, tree
 
-__all__ = ["branching", "load", "swiss_roll"]
+__all__ = ["branching", "geodesic", "load", "sphere", "swiss_roll", "torus", "tree"]

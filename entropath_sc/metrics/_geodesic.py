@@ -1,28 +1,39 @@
 from __future__ import annotations
 
+import numba
 import numpy as np
 import scipy.sparse as sp
+from anndata import AnnData
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
 from sklearn.neighbors import kneighbors_graph
 
+from ._fields import check_lengths, field
+
 
 def geodesic_correlation(
-    estimate: np.ndarray, geodesic: np.ndarray, *, method: str = "spearman", rowwise: bool = True
+    estimate: np.ndarray | str,
+    geodesic: np.ndarray | str,
+    *,
+    method: str = "spearman",
+    rowwise: bool = True,
+    adata: AnnData | None = None,
 ) -> float:
     """Correlation of distances with the geodesic ones.
 
     Parameters
     ----------
     estimate
-        Distances (a square matrix), or coordinates whose Euclidean distances are meant.
+        Distances (a square matrix), coordinates whose Euclidean distances are meant, or the name of a field of `adata`.
     geodesic
-        True distances, square.
+        True distances, square, or the name of a field of `adata`.
     method
         `'spearman'` or `'pearson'`.
     rowwise
         Mean over cells of the correlation of their distances, as in the paper, instead of one correlation over all.
+    adata
+        Object that holds the named fields.
 
     Returns
     -------
@@ -37,48 +48,100 @@ def geodesic_correlation(
     """
     if method not in ("spearman", "pearson"):
         raise ValueError(f"method={method!r} is not known. Choose 'spearman' or 'pearson'.")
-    geodesic = np.asarray(geodesic, dtype=np.float64)
+    estimate, geodesic = field(estimate, adata), np.asarray(field(geodesic, adata), dtype=np.float64)
     if geodesic.ndim != 2 or geodesic.shape[0] != geodesic.shape[1]:
         raise ValueError(f"geodesic must be square, not {geodesic.shape}.")
-    if len(estimate) != len(geodesic):
-        raise ValueError(f"estimate has {len(estimate)} rows, geodesic {len(geodesic)}.")
-    D = np.asarray(estimate if np.shape(estimate) == geodesic.shape else cdist(estimate, estimate), dtype=np.float64)
+    estimate = np.asarray(estimate, dtype=np.float64)
+    check_lengths(estimate=estimate, geodesic=geodesic)
+    D = estimate if estimate.shape == geodesic.shape else cdist(estimate, estimate)
     if not rowwise:
         above = np.triu_indices(len(geodesic), 1)
         D, geodesic = D[above][None, :], geodesic[above][None, :]
-    if method == "spearman":
-        D, geodesic = rankdata(D, axis=1), rankdata(geodesic, axis=1)
-    return float(_row_pearson(D, geodesic).mean())
+    return float(_row_correlations(D, geodesic, method == "spearman").mean())
 
 
-def _row_pearson(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
-    return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+@numba.njit(parallel=True, cache=True)
+def _row_correlations(A, B, by_rank):
+    correlations = np.empty(len(A))
+    for i in numba.prange(len(A)):
+        a, b = (_ranks(A[i]), _ranks(B[i])) if by_rank else (A[i], B[i])
+        a, b = a - a.mean(), b - b.mean()
+        correlations[i] = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
+    return correlations
+
+
+@numba.njit(cache=True)
+def _ranks(values):
+    """Ranks, ties sharing their mean."""
+    n = len(values)
+    order = np.argsort(values)
+    ranks = np.empty(n)
+    first = 0
+    while first < n:
+        last = first
+        while last + 1 < n and values[order[last + 1]] == values[order[first]]:
+            last += 1
+        for place in range(first, last + 1):
+            ranks[order[place]] = 0.5 * (first + last)
+        first = last + 1
+    return ranks
+
+
+def shortest_paths(graph: sp.spmatrix | str, *, sources: np.ndarray | None = None, adata: AnnData | None = None):
+    """Lengths of the shortest paths on a neighbour graph, whose edges may be stored in one direction only.
+
+    Parameters
+    ----------
+    graph
+        Sparse neighbour distances, such as scanpy's `adata.obsp['distances']`, or the name of such a field of `adata`.
+    sources
+        Positions of the cells to start from; by default all.
+    adata
+        Object that holds the named field.
+
+    Returns
+    -------
+    Array of sources × cells. Pairs in different components get twice the longest path there is.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp, entropath_sc as ep
+    >>> ep.metrics.shortest_paths(sp.csr_matrix([[0, 1.0, 0], [0, 0, 2.0], [0, 0, 0]]), sources=[0])
+    array([[0., 1., 3.]])
+    """
+    graph = sp.csr_matrix(field(graph, adata))
+    lengths = dijkstra(graph.maximum(graph.T), directed=False, indices=sources)
+    joined = np.isfinite(lengths)
+    return lengths if joined.all() else np.where(joined, lengths, 2 * lengths[joined].max())
 
 
 def demap(
-    reference: np.ndarray | sp.spmatrix,
-    embedding: np.ndarray,
+    reference: np.ndarray | sp.spmatrix | str,
+    embedding: np.ndarray | str,
     *,
     n_neighbors: int = 15,
     n_cells: int = 500,
     n_repeats: int = 10,
     random_state: int = 0,
+    adata: AnnData | None = None,
 ) -> tuple[float, float]:
     """Denoised embedding manifold preservation (Moon et al. 2019), on random subsets of the cells.
 
     Parameters
     ----------
     reference
-        Representation in which shortest paths on a neighbour graph are the geodesic, or sparse neighbour distances.
+        Representation in which shortest paths on a neighbour graph are the geodesic, sparse neighbour distances, or the
+        name of a field of `adata`.
     embedding
-        Coordinates of the same cells.
+        Coordinates of the same cells, or the name of a field of `adata`.
     n_neighbors
         Size of the neighbourhoods of that graph.
     n_cells, n_repeats
         Cells in a subset (at most all), and number of subsets.
     random_state
         Seed of the subsets.
+    adata
+        Object that holds the named fields.
 
     Returns
     -------
@@ -92,11 +155,10 @@ def demap(
     >>> round(mean, 6)
     1.0
     """
+    reference, embedding = field(reference, adata), np.asarray(field(embedding, adata))
+    check_lengths(reference=reference, embedding=embedding)
     graph = reference if sp.issparse(reference) else kneighbors_graph(reference, n_neighbors, mode="distance")
     graph = graph.maximum(graph.T)
-    embedding = np.asarray(embedding)
-    if graph.shape[0] != len(embedding):
-        raise ValueError(f"reference has {graph.shape[0]} cells, embedding {len(embedding)}.")
     rng = np.random.default_rng(random_state)
     scores = []
     for _ in range(n_repeats):

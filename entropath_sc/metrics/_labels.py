@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+from anndata import AnnData
+from sklearn.cluster import KMeans
+from sklearn.metrics import (
+    adjusted_mutual_info_score,
+    adjusted_rand_score,
+    homogeneity_score,
+    normalized_mutual_info_score,
+    silhouette_score,
+)
+from sklearn.preprocessing import StandardScaler
+
+from ._fields import check_lengths, field
+
+
+def branch_silhouette(embedding: np.ndarray | str, labels: np.ndarray | str, *, adata: AnnData | None = None) -> float:
+    """Silhouette of the labels in the embedding: how far branches or cell types are apart.
+
+    Parameters
+    ----------
+    embedding
+        Coordinates, or the name of a field of `adata`.
+    labels
+        One label a cell, or the name of a field of `adata`.
+    adata
+        Object that holds the named fields.
+
+    Returns
+    -------
+    Between -1 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np, entropath_sc as ep
+    >>> ep.metrics.branch_silhouette(np.array([[0.0], [0.1], [9.0], [9.1]]), [0, 0, 1, 1]) > 0.9
+    True
+    """
+    embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
+    check_lengths(embedding=embedding, labels=labels)
+    return float(silhouette_score(embedding, labels))
+
+
+def kmeans_agreement(
+    embedding: np.ndarray | str, labels: np.ndarray | str, *, random_state: int = 0, adata: AnnData | None = None
+) -> dict[str, float]:
+    """Agreement of the labels with k-means on the standardised embedding, with as many clusters as labels.
+
+    Parameters
+    ----------
+    embedding
+        Coordinates, or the name of a field of `adata`.
+    labels
+        One label a cell, or the name of a field of `adata`.
+    random_state
+        Seed of k-means.
+    adata
+        Object that holds the named fields.
+
+    Returns
+    -------
+    `homogeneity`, `ami` (adjusted mutual information), `ari` (adjusted Rand index) and `nmi`.
+
+    Examples
+    --------
+    >>> import numpy as np, entropath_sc as ep
+    >>> found = ep.metrics.kmeans_agreement(np.array([[0.0], [0.1], [9.0], [9.1]]), [0, 0, 1, 1])
+    >>> found["ari"]
+    1.0
+    """
+    embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
+    check_lengths(embedding=embedding, labels=labels)
+    kmeans = KMeans(len(np.unique(labels)), n_init=10, random_state=random_state)
+    clusters = kmeans.fit_predict(StandardScaler().fit_transform(embedding))
+    scores = {
+        "homogeneity": homogeneity_score,
+        "ami": adjusted_mutual_info_score,
+        "ari": adjusted_rand_score,
+        "nmi": normalized_mutual_info_score,
+    }
+    return {name: float(score(labels, clusters)) for name, score in scores.items()}
