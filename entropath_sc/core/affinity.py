@@ -10,13 +10,16 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
-KERNELS = ("alpha_decay", "gaussian")
+KERNELS = ("fixed", "alpha_decay", "gaussian")
 
 # Up to here an exact search is as fast as an approximate one.
 EXACT_SEARCH_CELLS = 8192
 
 # A cell whose neighbours are all its duplicates has no scale of its own; it gets this fraction of the mean scale.
 SMALLEST_RELATIVE_BANDWIDTH = 1e-3
+
+# An edge to a cell far from all others keeps this much, so that no cell is cut off by underflow.
+SMALLEST_AFFINITY = 1e-30
 
 # A bridge has no bandwidth of its own: it counts as an edge to a k-th neighbour, exp(-1) in either kernel.
 BRIDGE_AFFINITY = float(np.exp(-1.0))
@@ -60,10 +63,12 @@ def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, 
     return indices[~own].reshape(shape), distances[~own].reshape(shape)
 
 
-def affinity(distances: sp.csr_matrix, *, kernel: str = "alpha_decay", decay: float = 40.0) -> sp.csr_matrix:
+def affinity(distances: sp.csr_matrix, *, kernel: str = "fixed", decay: float = 40.0) -> sp.csr_matrix:
     """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance.
 
-    ``alpha_decay`` is exp(-(d/σ_i)^decay), ``gaussian`` is exp(-d²/(σ_i σ_j)); the larger of both directions is kept.
+    ``fixed`` is exp(-d²/σ²) with the median of all σ; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is
+    exp(-d²/(σ_i σ_j)). The larger of both directions is kept. Where the bandwidth adapts, a hop counts the same
+    wherever it is, and dense regions are stretched; with one for all, the distances keep their lengths.
     """
     bandwidth = np.asarray(distances.max(axis=1).todense()).ravel().astype(np.float64)
     bandwidth = np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
@@ -73,8 +78,10 @@ def affinity(distances: sp.csr_matrix, *, kernel: str = "alpha_decay", decay: fl
     columns = distances.indices
     if kernel == "alpha_decay":
         values = np.exp(-((distances.data / bandwidth[rows]) ** decay))
-    else:
+    elif kernel == "gaussian":
         values = np.exp(-(distances.data**2) / (bandwidth[rows] * bandwidth[columns]))
+    else:
+        values = np.maximum(np.exp(-((distances.data / np.median(bandwidth)) ** 2)), SMALLEST_AFFINITY)
     directed = sp.csr_matrix((values, columns, distances.indptr), shape=distances.shape)
     symmetric = directed.maximum(directed.T).tocsr()
     symmetric.setdiag(0)

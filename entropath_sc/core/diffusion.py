@@ -9,7 +9,8 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 DIFFUSIONS = ("heat", "power")
-DISSIMILARITIES = ("free_energy", "normalised")
+# How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
+DISSIMILARITIES = {"balanced": 0.5, "free_energy": 0.0, "normalised": 1.0}
 
 # The paper's floor: what a pair that no k-step path joins is given instead of zero.
 POWER_FLOOR = 1e-21
@@ -94,19 +95,21 @@ def _combined(A, A2, A3, c0, c1, c2, c3):
     return out
 
 
-def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor: float = HEAT_FLOOR) -> np.ndarray:
+def free_energy(kernel: np.ndarray, *, dissimilarity: str = "balanced", floor: float = HEAT_FLOOR) -> np.ndarray:
     """-log of a symmetric diffusion kernel S, with a zero diagonal.
 
-    ``free_energy`` is -log S_ij; ``normalised`` is -2 log of the cosine S_ij/sqrt(S_ii S_jj).
+    ``free_energy`` is -log S_ij; ``normalised`` is -2 log of the cosine S_ij/sqrt(S_ii S_jj); ``balanced`` lies half
+    way, -log(S_ij/(S_ii S_jj)^¼).
     """
     D = np.log(np.maximum(kernel, floor))
-    if dissimilarity == "normalised":
-        own = np.diag(D).copy()
-        D *= -2.0
-        D += own[:, None]
-        D += own[None, :]
-    else:
-        np.negative(D, out=D)
+    np.negative(D, out=D)
+    share = DISSIMILARITIES[dissimilarity]
+    if share:
+        own = 0.5 * share * np.diag(D)
+        D -= own[:, None]
+        D -= own[None, :]
+        if dissimilarity == "normalised":
+            D *= 2.0
     D = 0.5 * (D + D.T)
     np.fill_diagonal(D, 0.0)
     # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.

@@ -107,7 +107,7 @@ def landmark_set(
     *,
     n_project: int = 50,
     n_neighbors: int = 15,
-    kernel: str = "alpha_decay",
+    kernel: str = "fixed",
     decay: float = 40.0,
     report: Report = silent,
 ) -> LandmarkSet:

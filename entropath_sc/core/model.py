@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from .depth import ConsistencyWalk, Knee, entropy_knee
 from .perron import perron_pair, transition_matrix
 from .progress import Report, silent
 
-DEPTH_RULES = ("auto", "knee", "consistent")
+DEPTH_RULES = ("auto", "knee")
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,8 @@ def diffuse(
 ) -> Diffused:
     """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
 
-    ``knee`` is the paper's rule. ``consistent`` is the last doubling of the time at which the dissimilarity still ranks
-    the pairs as it did at half the time. ``auto`` is the smaller of both for heat, where the knee is rounded up to a
-    doubling or half a doubling, and the knee for the power.
+    ``knee`` is the paper's rule. ``auto`` is the last doubling of the time at which the dissimilarity still ranks the
+    pairs as it did at half the time; for the power, which has no such doublings, it is the knee.
     """
     perron = perron_pair(A)
     knee = entropy_knee(transition_matrix(A, perron.log_psi), max_depth)
@@ -59,25 +59,20 @@ def diffuse(
     # Nearly all pairs are within the eccentricity of any one node, and all within twice that, which two steps reach.
     reach = int(dijkstra(A, unweighted=True, indices=0).max())
     walk = ConsistencyWalk(A.shape[0])
-    limit = knee.depth if depth == "auto" else max_depth
-    kernels: list[np.ndarray] = []
-    consistent = 0.0
-    for time, kernel in diffusing.heat_doublings(rescaled, 1.0, reach=reach):
-        report("diffusion", len(walk.times) + 1, int(np.log2(limit)) + 2)
+    n_doublings = int(np.log2(max_depth)) + 1
+    chosen, consistent = None, 0.0
+    for time, kernel in itertools.islice(diffusing.heat_doublings(rescaled, 1.0, reach=reach), n_doublings):
+        report("diffusion", len(walk.times) + 1, n_doublings)
         if not walk.keeps(time, kernel):
             break
-        kernels, consistent = [*kernels[-2:], kernel], time
-        if time >= limit:
-            break
-    if depth in ("auto", "consistent"):
-        depth, kernel = consistent, kernels[-1]
-        if 0.75 * consistent >= limit and len(kernels) == 3:  # half a doubling less is enough, and costs one product
-            depth, kernel = 0.75 * consistent, kernels[1] @ kernels[0]
+        chosen, consistent = kernel, time
+    if depth == "auto":
+        depth = consistent
     else:
         depth = knee.depth if depth == "knee" else depth
-        kernel = diffusing.heat_kernel(rescaled, depth, reach=reach)
+        chosen = diffusing.heat_kernel(rescaled, depth, reach=reach)
     return Diffused(
-        kernel, perron.lambda_max, float(depth), knee, np.array(walk.times), np.array(walk.agreement), consistent
+        chosen, perron.lambda_max, float(depth), knee, np.array(walk.times), np.array(walk.agreement), consistent
     )
 
 
@@ -88,7 +83,7 @@ def embed(
     depth: float | str = "auto",
     max_depth: int = 150,
     diffusion: str = "heat",
-    dissimilarity: str = "free_energy",
+    dissimilarity: str = "balanced",
     mds: str = "metric",
     report: Report = silent,
 ) -> Embedded:

@@ -27,6 +27,7 @@ from ._adata import (
     writable,
 )
 from ._merw_graph import build_graph, graph_params, read_graph, write_graph
+from ._presets import with_preset
 from ._progress import progress
 
 
@@ -35,15 +36,16 @@ def embedding(
     *,
     n_components: int = 2,
     n_landmarks: int = 2000,
-    landmarks: str | Sequence[str] = "farthest",
+    landmarks: str | Sequence[str] | None = None,
     include: Cells | None = None,
-    landmark_graph: str = "auto",
-    depth: float | str = "auto",
+    landmark_graph: str | None = None,
+    depth: float | str | None = None,
     max_depth: int = 150,
-    diffusion: str = "heat",
-    dissimilarity: str = "free_energy",
+    diffusion: str | None = None,
+    dissimilarity: str | None = None,
     mds: str = "metric",
     n_project: int = 50,
+    preset: str = "default",
     key_added: str = DEFAULT_KEY,
     random_state: int = 0,
     n_jobs: int | None = None,
@@ -64,29 +66,35 @@ def embedding(
     n_landmarks
         Most cells that are embedded directly; time grows with its cube.
     landmarks
-        `'farthest'` (farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'` (cells
-        nearest to centroids), `'random'`, or a list of barcodes.
+        `'farthest'` (default; farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'`
+        (cells nearest to centroids), `'random'`, or a list of barcodes.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. If they are more than
         `n_landmarks`, they are all the landmarks there are.
     landmark_graph
         `'compressed'`: the affinity of all cells, compressed onto the landmarks. `'anchor'`: each cell votes for its
         nearest landmarks; needs only the representation, no graph of cells. `'knn'`: a neighbour graph of the
-        landmarks alone, as in the paper. `'auto'` is `'compressed'` where there is a graph or neighbours, and
+        landmarks alone, as in the paper. `'auto'` (default) is `'compressed'` where there is a graph or neighbours, and
         `'anchor'` where there are none.
     depth
-        A diffusion depth, or a rule that finds one: `'knee'` of the entropy curve as in the paper, `'consistent'` (the
-        last doubling that keeps the ranks of the dissimilarities), or `'auto'`, the smaller of both.
+        A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling that keeps the ranks of the
+        dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for the
+        power).
     max_depth
         Deepest point of the entropy curve, and of the search for a consistent depth.
     diffusion
-        `'heat'`, the walk in continuous time, which joins all pairs; or `'power'`, the paper's k steps.
+        `'heat'` (default), the walk in continuous time, which joins all pairs; or `'power'`, the paper's k steps.
     dissimilarity
-        `'free_energy'`, -log of the path ensemble; `'normalised'`, -2 log of its cosine.
+        `'free_energy'`, -log of the path ensemble S as in the paper; `'normalised'`, -2 log of its cosine, which takes
+        off what it costs to come back to the same cell; `'balanced'` (default), half way between them.
     mds
         `'metric'` (SMACOF, started from the classical solution) or `'classical'`.
     n_project
         Landmarks that each other cell is placed among.
+    preset
+        `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), depth (`'knee'`) and diffusion
+        (`'power'`), where they are not given. It used the Gaussian kernel on generated manifolds, and `'alpha_decay'`
+        on cells.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     random_state
@@ -121,6 +129,15 @@ def embedding(
     (300, 2)
     """
     check_object(adata)
+    landmarks, landmark_graph, depth, diffusion, dissimilarity = with_preset(
+        preset,
+        "embedding",
+        landmarks=landmarks,
+        landmark_graph=landmark_graph,
+        depth=depth,
+        diffusion=diffusion,
+        dissimilarity=dissimilarity,
+    )
     check_count("n_components", n_components, 1)
     check_count("n_landmarks", n_landmarks, 3)
     check_count("max_depth", max_depth, 1)
@@ -130,8 +147,6 @@ def embedding(
     check_choice("dissimilarity", dissimilarity, diffusing.DISSIMILARITIES)
     check_choice("mds", mds, scaling.SOLVERS)
     check_depth(depth, diffusion, DEPTH_RULES)
-    if depth == "consistent" and diffusion == "power":
-        raise ValueError("depth='consistent' follows the heat kernel: use diffusion='heat', or depth='knee'.")
     keys = keys_for(adata, key_added)
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
@@ -144,7 +159,7 @@ def embedding(
         if is_direct or landmark_graph != "anchor":
             A = read_graph(adata, keys)
             if A is None:
-                new_graph = build_graph(adata, random_state=random_state)
+                new_graph = build_graph(adata, preset=preset, random_state=random_state)
                 A = new_graph.affinity
         if not is_direct:
             params = graph_params(adata, keys) if new_graph is None else new_graph.params
@@ -190,6 +205,7 @@ def embedding(
         "dissimilarity": dissimilarity,
         "mds": mds,
         "n_project": n_project,
+        "preset": preset,
         "random_state": random_state,
     }
     if landmark_set is not None:

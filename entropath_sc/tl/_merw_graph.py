@@ -24,6 +24,7 @@ from ._adata import (
     representation,
     writable,
 )
+from ._presets import PRESETS, with_preset
 
 DISCONNECTED = ("bridge", "error")
 
@@ -45,10 +46,11 @@ def merw_graph(
     use_rep: str | None = None,
     n_pcs: int | None = None,
     n_neighbors: int = 15,
-    kernel: str = "alpha_decay",
+    kernel: str | None = None,
     decay: float = 40.0,
     disconnected: str = "bridge",
     transitions: bool = False,
+    preset: str = "default",
     key_added: str = DEFAULT_KEY,
     random_state: int = 0,
     copy: bool = False,
@@ -72,8 +74,9 @@ def merw_graph(
     n_neighbors
         Size of the neighbourhoods where they are searched, the cell itself included, as scanpy counts.
     kernel
-        `'alpha_decay'`, exp(-(d/σ_i)^decay), for cells; `'gaussian'`, exp(-d²/(σ_i σ_j)), as in the paper's synthetic
-        data. σ is the distance to the farthest of the neighbours.
+        `'fixed'` (default), exp(-d²/σ²) with the median σ of all cells, which keeps lengths; `'alpha_decay'`,
+        exp(-(d/σ_i)^decay), and `'gaussian'`, exp(-d²/(σ_i σ_j)), adapt to the density, as in the paper (for cells and
+        for generated manifolds). σ of a cell is the distance to the farthest of its neighbours.
     decay
         Exponent of the α-decay kernel.
     disconnected
@@ -81,6 +84,8 @@ def merw_graph(
         refuses.
     transitions
         Also store the walk's transition matrix, for example for CellRank's `PrecomputedKernel`.
+    preset
+        `'paper'`: the kernel that the paper uses for cells, where none is given.
     key_added
         Prefix of the fields that are set.
     random_state
@@ -121,6 +126,7 @@ def merw_graph(
         kernel=kernel,
         decay=decay,
         disconnected=disconnected,
+        preset=preset,
         random_state=random_state,
     )
     adata = adata.copy() if copy else adata
@@ -140,12 +146,14 @@ def build_graph(
     use_rep: str | None = None,
     n_pcs: int | None = None,
     n_neighbors: int = 15,
-    kernel: str = "alpha_decay",
+    kernel: str | None = None,
     decay: float = 40.0,
     disconnected: str = "bridge",
+    preset: str = "default",
     random_state: int = 0,
 ) -> Graph:
     """Read or search neighbours and make one connected graph of them; `adata` is only read."""
+    (kernel,) = with_preset(preset, "merw_graph", kernel=kernel)
     check_choice("kernel", kernel, affinities.KERNELS)
     check_choice("disconnected", disconnected, DISCONNECTED)
     if not (isinstance(decay, Real) and decay > 0):
@@ -178,6 +186,7 @@ def build_graph(
         "kernel": kernel,
         "decay": decay,
         "disconnected": disconnected,
+        "preset": preset,
         "random_state": random_state,
     }
     return Graph(A, perron_pair(A), bridges, params)
@@ -259,4 +268,5 @@ def graph_params(adata: AnnData, keys: Keys) -> dict[str, Any]:
         return dict(stored)
     found = neighbor_distances(adata, None)
     _, use_rep, n_pcs = (None, None, None) if found is None else _representation_behind(adata, found[1])
-    return {"use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": 15, "kernel": "alpha_decay", "decay": 40.0}
+    kernel = PRESETS["default"]["merw_graph"]["kernel"]
+    return {"use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": 15, "kernel": kernel, "decay": 40.0}

@@ -24,6 +24,7 @@ from ._adata import (
 )
 from ._embedding import read_landmarks, stored_graph
 from ._merw_graph import build_graph, read_graph, write_graph
+from ._presets import with_preset
 from ._progress import progress
 
 # The normalised potential needs the self-similarity of each cell, so a dense matrix; above, that of the landmarks.
@@ -35,10 +36,11 @@ def pseudotime(
     root: Cells | None = None,
     *,
     terminal: Cells | None = None,
-    depth: float | str = "auto",
-    diffusion: str = "heat",
-    potential: str = "symmetric",
+    depth: float | str | None = None,
+    diffusion: str | None = None,
+    potential: str | None = None,
     scaling: str = "minmax",
+    preset: str = "default",
     key_added: str = DEFAULT_KEY,
     copy: bool = False,
 ) -> AnnData | None:
@@ -58,14 +60,18 @@ def pseudotime(
     terminal
         Cells where it ends, given in the same ways; late cells are pulled towards them.
     depth
-        Diffusion depth. `'auto'` is the last doubling that still keeps the order of the cells.
+        Diffusion depth. `'auto'` (default) is the last doubling that still keeps the order of the cells; `'embedding'`
+        is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper.
     diffusion
-        `'heat'`, the walk in continuous time, or `'power'`, the paper's k steps.
+        `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
-        `'symmetric'`, -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in the paper;
-        `'normalised'`, -2 log of the cosine.
+        `'symmetric'` (default), -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in
+        the paper; `'normalised'`, -2 log of the cosine.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
+    preset
+        `'paper'`: the paper's potential (`'merw'`), diffusion (`'power'`) and depth (`'embedding'`), where they are not
+        given.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     copy
@@ -91,15 +97,21 @@ def pseudotime(
     0.0
     """
     check_object(adata)
+    depth, diffusion, potential = with_preset(
+        preset, "pseudotime", depth=depth, diffusion=diffusion, potential=potential
+    )
     check_choice("diffusion", diffusion, diffusing.DIFFUSIONS)
     check_choice("potential", potential, ordering.POTENTIALS)
     check_choice("scaling", scaling, ordering.SCALINGS)
-    check_depth(depth, diffusion, ("auto",))
+    check_depth(depth, diffusion, ("auto", "embedding"))
     roots = _root_indices(adata, root)
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     if terminals is not None and len(both := np.intersect1d(roots, terminals)):
         raise ValueError(f"{adata.obs_names[both[0]]!r} is given both as root and as terminal.")
     keys = keys_for(adata, key_added)
+    params = {"depth": depth, "diffusion": diffusion, "potential": potential, "scaling": scaling, "preset": preset}
+    if depth == "embedding":
+        depth = _embedding_depth(adata, keys, diffusion)
     start = logg.info("computing the EntroPath pseudotime")
 
     new_graph = None
@@ -114,7 +126,7 @@ def pseudotime(
             "Run `ep.tl.embedding(adata)` first, or use potential='symmetric'."
         )
     elif A is None:
-        new_graph = build_graph(adata)
+        new_graph = build_graph(adata, preset=preset)
         A, lambda_max = new_graph.affinity, new_graph.perron.lambda_max
     else:
         lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
@@ -140,7 +152,6 @@ def pseudotime(
     writable(adata)
     adata.obs[keys.pseudotime] = order
     adata.obs[keys.potential] = free_energy
-    params = {"depth": depth, "diffusion": diffusion, "potential": potential, "scaling": scaling}
     record(
         adata,
         keys,
@@ -172,6 +183,13 @@ def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
             f"adata.uns['iroot'] is {iroot!r}, not a position among the {adata.n_obs} cells. Pass `root=` a barcode."
         )
     return np.array([int(iroot)])
+
+
+def _embedding_depth(adata: AnnData, keys: Keys, diffusion: str) -> float:
+    found = adata.uns.get(keys.uns, {}).get("depth")
+    if found is None:
+        raise ValueError("depth='embedding' is the depth of the embedding: run `ep.tl.embedding(adata)` first.")
+    return int(np.ceil(found["chosen"])) if diffusion == "power" else float(found["chosen"])
 
 
 def _source(cells: np.ndarray, n_cells: int, P: sp.csr_matrix | None) -> np.ndarray:
