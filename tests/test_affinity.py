@@ -6,13 +6,22 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from entropath_sc.core import affinity as affinities
-from entropath_sc.core.affinity import affinity, bridge_components, knn_distances
+from entropath_sc.core.affinity import SMALLEST_AFFINITY, affinity, bridge_components, knn_distances
+
+
+def test_the_fixed_kernel_has_one_bandwidth_and_cuts_nobody_off():
+    # Cells at 0, 1, 3 and far away: σ = 1, 2, 3, 997, of which the median is 2.5.
+    D = sp.csr_matrix(np.array([[0, 1.0, 0, 0], [1.0, 0, 2.0, 0], [3.0, 2.0, 0, 0], [0, 0, 997.0, 0]]))
+    found = affinity(D, kernel="fixed").toarray()
+    assert found[0, 1] == found[1, 0] == pytest.approx(np.exp(-1 / 2.5**2))
+    assert found[0, 2] == pytest.approx(np.exp(-9 / 2.5**2))
+    assert found[2, 3] == found[3, 2] == SMALLEST_AFFINITY
 
 
 def test_kernels_by_hand():
     # Cells at 0, 1, 3: each has its one or two neighbours stored, so σ = 1, 2, 3.
     D = sp.csr_matrix(np.array([[0, 1.0, 0], [1.0, 0, 2.0], [3.0, 2.0, 0]]))
-    alpha = affinity(D, decay=2.0).toarray()
+    alpha = affinity(D, kernel="alpha_decay", decay=2.0).toarray()
     # (0, 1): exp(-1) from 0, exp(-1/4) from 1; the larger stays.
     assert alpha[0, 1] == alpha[1, 0] == pytest.approx(np.exp(-0.25))
     assert alpha[1, 2] == pytest.approx(np.exp(-4 / 9))

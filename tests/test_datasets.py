@@ -110,3 +110,46 @@ def test_manifests_are_complete():
         for file in manifest["files"]:
             assert len(file["sha256"]) == 64, path
         assert set(manifest["preprocessing"]) == {"target_sum", "n_top_genes", "n_pcs", "n_neighbors"}, path
+
+
+def test_the_hole_is_empty_and_the_rest_is_not():
+    roll = ep.datasets.swiss_roll(9000, hole=True, noise=0.0)
+    along = (roll.obs["angle"] / (1.5 * np.pi) - 1) / 2
+    up = roll.obsm["intrinsic"][:, 1] / 63
+    tiles = np.histogram2d(along, up, bins=3, range=[[0, 1], [0, 1]])[0]
+    assert tiles[1, 1] == 0
+    assert np.delete(tiles.ravel(), 4).min() > 900
+    with pytest.raises(ValueError, match="density='uniform' only"):
+        ep.datasets.swiss_roll(10, hole=True, density="beta")
+
+
+def test_geodesics_of_known_points():
+    ball = ep.datasets.sphere(500, noise=0.1)
+    found = ep.datasets.geodesic(ball)
+    clean = ball.obsm["clean"]
+    np.testing.assert_allclose(2 * np.sin(found / 2), np.linalg.norm(clean[:, None] - clean[None], axis=2), atol=1e-7)
+    roll = ep.datasets.swiss_roll(1500, noise=0.0)
+    exact, paths = ep.datasets.geodesic(roll), ep.datasets.geodesic(roll, protocol="shortest_path")
+    near = (exact > 0) & (exact < 10)
+    assert np.median(paths[near] / exact[near]) == pytest.approx(1.0, abs=0.1)
+    with pytest.raises(ValueError, match="generated manifolds only"):
+        ep.datasets.geodesic(ep.datasets.branching(50))
+    with pytest.raises(ValueError, match="protocol='exact'"):
+        ep.datasets.geodesic(roll, protocol="exact")
+
+
+def test_torus_lies_on_its_surface():
+    x, y, z = ep.datasets.torus(1000, noise=0.0).X.T
+    np.testing.assert_allclose((np.hypot(x, y) - 3) ** 2 + z**2, 1.0)
+
+
+def test_branches_of_the_tree_leave_the_trunk():
+    found = ep.datasets.tree(4, branch_length=60, n_dims=5, noise=0.0)
+    walks = found.obsm["clean"].reshape(4, 60, 5)
+    assert np.abs(np.diff(walks, axis=1)).max() < 1
+    for walk in walks[1:]:
+        # A branch begins one step from some place on the trunk.
+        assert np.abs(walk[0] - walks[0]).max(axis=1).min() < 1
+    assert found.obs["branch"].nunique() == 4
+    noisy = ep.datasets.tree(4, branch_length=60, n_dims=5, noise=2.0)
+    assert (noisy.X - noisy.obsm["clean"]).std() == pytest.approx(2.0, rel=0.1)

@@ -11,7 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from entropath_sc.core import projection
 from entropath_sc.core.affinity import affinity, bridge_components, knn_distances
-from entropath_sc.core.depth import entropy_knee, find_knee, singular_values, von_neumann_entropy
+from entropath_sc.core.depth import CONSISTENCY, entropy_knee, find_knee, singular_values, von_neumann_entropy
+from entropath_sc.core.diffusion import heat_kernel
 from entropath_sc.core.landmarks import RULES, anchor_graph, choose, compressed_graph, landmark_set
 from entropath_sc.core.mds import classical, smacof
 from entropath_sc.core.model import diffuse, embed
@@ -179,24 +180,15 @@ def test_compressed_landmarks_keep_a_roll_that_fresh_neighbours_lose():
 
 def test_depth_rules():
     X, _ = roll(400)
-    A = affinity(knn_distances(X, 12), kernel="gaussian")
+    A = affinity(knn_distances(X, 12))
     knee = diffuse(A, depth="knee", max_depth=100, diffusion="power")
     assert knee.depth == knee.knee.depth
-    consistent = diffuse(A, depth="consistent", max_depth=100, diffusion="heat")
-    assert consistent.depth == consistent.consistent
-    assert consistent.agreement[consistent.times == consistent.depth] >= 0.98
     auto = diffuse(A, depth="auto", max_depth=100, diffusion="heat")
-    assert auto.depth <= 1.3 * min(auto.knee.depth, consistent.depth * 2)
+    assert auto.depth == auto.consistent == auto.times[-2]
+    assert auto.agreement[-1] < CONSISTENCY <= auto.agreement[-2]
+    expected = heat_kernel(A.toarray() / auto.lambda_max, auto.depth, reach=200)
+    np.testing.assert_allclose(np.log(auto.kernel), np.log(expected), atol=1e-4)
+    shallow = diffuse(A, depth="auto", max_depth=5, diffusion="heat")
+    assert shallow.depth == 4
     fixed = diffuse(A, depth=7.5, max_depth=100, diffusion="heat")
     assert fixed.depth == 7.5
-
-
-def test_half_octave_depth_is_that_heat_kernel():
-    from entropath_sc.core.diffusion import heat_kernel
-
-    X, _ = roll(400)
-    A = affinity(knn_distances(X, 12), kernel="gaussian")
-    for max_depth in (12, 20, 30, 45, 60, 90, 150):
-        found = diffuse(A, depth="auto", max_depth=max_depth, diffusion="heat")
-        expected = heat_kernel(A.toarray() / found.lambda_max, found.depth, reach=200)
-        np.testing.assert_allclose(np.log(found.kernel), np.log(expected), atol=1e-4)

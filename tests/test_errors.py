@@ -86,11 +86,10 @@ def test_graph_errors(cells, break_it, options, error, words):
 
 EMBEDDING = [
     ({"depth": 0}, ValueError, ["depth=0", "'auto'"]),
-    ({"depth": None}, ValueError, ["depth=None", "'auto'"]),
     ({"depth": float("nan")}, ValueError, ["depth=nan"]),
     ({"depth": "deep"}, ValueError, ["depth='deep'", "'knee'"]),
     ({"depth": 2.5, "diffusion": "power"}, ValueError, ["depth=2.5", "whole number"]),
-    ({"depth": "consistent", "diffusion": "power"}, ValueError, ["diffusion='heat'"]),
+    ({"preset": "phate"}, ValueError, ["preset='phate'", "'paper'"]),
     ({"n_components": 0}, ValueError, ["n_components=0"]),
     ({"n_components": 400}, ValueError, ["n_components=400", "below"]),
     ({"n_landmarks": 1}, ValueError, ["n_landmarks=1"]),

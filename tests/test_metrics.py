@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import pearsonr, spearmanr
 
-from entropath_sc.metrics import demap, geodesic_correlation
+import entropath_sc as ep
+from entropath_sc.metrics import (
+    branch_silhouette,
+    continuity,
+    demap,
+    geodesic_correlation,
+    kmeans_agreement,
+    pseudotime_agreement,
+    shortest_paths,
+    trustworthiness,
+)
 
 
 @pytest.mark.parametrize(("method", "reference"), [("spearman", spearmanr), ("pearson", pearsonr)])
@@ -35,3 +46,66 @@ def test_bad_shapes_are_refused():
         geodesic_correlation(np.zeros((3, 2)), np.zeros((4, 4)))
     with pytest.raises(ValueError, match="'pearson'"):
         geodesic_correlation(np.zeros((3, 2)), np.zeros((3, 3)), method="kendall")
+
+
+def brute_trustworthiness(X, Y, k):
+    n = len(X)
+    rank = [sorted(range(n), key=lambda j: (j == i, np.linalg.norm(X[i] - X[j]))) for i in range(n)]
+    near = [sorted(range(n), key=lambda j: (j == i, np.linalg.norm(Y[i] - Y[j])))[:k] for i in range(n)]
+    penalty = sum(max(0, rank[i].index(j) + 1 - k) for i in range(n) for j in near[i])
+    return 1 - 2 * penalty / (n * k * (2 * n - 3 * k - 1))
+
+
+def test_neighbourhoods_are_the_brute_force_ones():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(40, 5)), rng.normal(size=(40, 2))
+    assert trustworthiness(X, Y, n_neighbors=6) == pytest.approx(brute_trustworthiness(X, Y, 6))
+    assert continuity(X, Y, n_neighbors=6) == pytest.approx(brute_trustworthiness(Y, X, 6))
+    assert continuity(X, Y, n_neighbors=6) != pytest.approx(trustworthiness(X, Y, n_neighbors=6))
+    with pytest.raises(ValueError, match="n_neighbors=20"):
+        trustworthiness(X, Y, n_neighbors=20)
+
+
+def test_shortest_paths_by_hand():
+    graph = sp.csr_matrix(np.array([[0, 1, 5, 0], [0, 0, 1.5, 0], [0, 0, 0, 0], [0, 0, 0, 0.0]]))
+    found = shortest_paths(graph)
+    assert found[0, 2] == found[2, 0] == 2.5
+    assert found[0, 3] == 5.0  # another component: twice the longest
+
+
+def test_ties_share_their_rank():
+    a, b = np.array([[0.0, 1, 1, 2, 3]] * 5), np.array([[0.0, 4, 2, 2, 5]] * 5)
+    assert geodesic_correlation(a, b) == pytest.approx(spearmanr(a[0], b[0]).statistic)
+
+
+def test_labels():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["a", "b", "c"], 50)
+    apart = rng.normal(size=(150, 2)) + 50 * np.repeat([[0, 0], [1, 0], [0, 1]], 50, axis=0)
+    assert branch_silhouette(apart, labels) > 0.9
+    assert kmeans_agreement(apart, labels) == pytest.approx({"homogeneity": 1, "ami": 1, "ari": 1, "nmi": 1})
+    mixed = rng.normal(size=(150, 2))
+    assert branch_silhouette(mixed, labels) < 0.1
+    assert kmeans_agreement(mixed, labels)["ami"] < 0.1
+
+
+def test_orders_agree_where_both_are_known():
+    found = pseudotime_agreement([0, 1, np.inf, 2, 3], [0, 1, 2, 3, 2.5])
+    assert found["spearman"] == pytest.approx(0.8)
+    assert found["kendall"] == pytest.approx(2 / 3)
+
+
+def test_fields_of_an_object_by_name():
+    adata = ep.datasets.swiss_roll(200)
+    adata.obsm["X"] = np.asarray(adata.X)
+    adata.obsp["geodesic"] = ep.datasets.geodesic(adata)
+    named = geodesic_correlation("intrinsic", "geodesic", adata=adata)
+    assert named == pytest.approx(1.0)
+    assert trustworthiness("intrinsic", "X", adata=adata) == trustworthiness(adata.obsm["intrinsic"], adata.obsm["X"])
+    assert pseudotime_agreement("angle", "angle", adata=adata)["spearman"] == pytest.approx(1.0)
+    with pytest.raises(KeyError, match="'X_umap' is neither in"):
+        trustworthiness("X_umap", "X", adata=adata)
+    with pytest.raises(ValueError, match="pass `adata=`"):
+        trustworthiness("X_umap", "X")
+    with pytest.raises(ValueError, match="reference has 200 cells, embedding 3"):
+        demap("X", np.zeros((3, 2)), adata=adata)

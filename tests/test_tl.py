@@ -226,6 +226,7 @@ def test_options_change_the_result(cells):
         {"depth": "knee"},
         {"diffusion": "power"},
         {"dissimilarity": "normalised"},
+        {"dissimilarity": "free_energy"},
         {"mds": "classical"},
     ):
         ep.tl.embedding(cells, **options)
@@ -233,10 +234,6 @@ def test_options_change_the_result(cells):
         assert np.isfinite(found).all()
         assert not any(np.array_equal(found, other) for other in seen), options
         seen.append(found)
-    ep.tl.embedding(cells, depth="consistent")  # which is also what auto takes here, as the knee is deeper
-    depth = cells.uns["entropath"]["depth"]
-    assert depth["chosen"] == depth["consistent"] < depth["knee"]
-    np.testing.assert_array_equal(cells.obsm["X_entropath"], seen[0])
 
 
 @pytest.mark.parametrize("potential", ["merw", "symmetric", "normalised"])
@@ -249,7 +246,8 @@ def test_orders(cells, potential, diffusion, scaling):
     assert np.isfinite(cells.obs["entropath_potential"]).all()
     assert order.between(0, 1).all()
     assert order[cells.uns["root"]] == 0
-    assert spearmanr(order, cells.obs["time"]).statistic > 0.8
+    # The paper's potential is bent by ψ, which localises.
+    assert spearmanr(order, cells.obs["time"]).statistic > (0.5 if potential == "merw" else 0.9)
 
 
 def test_the_papers_walk_potential_bends_the_order(cells):
@@ -342,3 +340,41 @@ def test_interruption_leaves_the_object_as_it_was(cells, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         ep.tl.embedding(cells)
     assert not [key for key in (*cells.uns, *cells.obs, *cells.obsm, *cells.obsp) if "entropath" in key]
+
+
+def test_the_papers_preset_is_its_options(cells):
+    """Written out or as a preset, the result is the same to the bit; and not that of the defaults."""
+    other = cells.copy()
+    ep.tl.merw_graph(cells, preset="paper")
+    ep.tl.embedding(cells, preset="paper", n_landmarks=150)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], preset="paper")
+    ep.tl.merw_graph(other, kernel="alpha_decay")
+    ep.tl.embedding(
+        other,
+        n_landmarks=150,
+        landmarks="kmeans",
+        landmark_graph="knn",
+        diffusion="power",
+        depth="knee",
+        dissimilarity="free_energy",
+    )
+    depth = int(other.uns["entropath"]["depth"]["chosen"])
+    ep.tl.pseudotime(other, root=cells.uns["root"], potential="merw", diffusion="power", depth=depth)
+    np.testing.assert_array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
+    np.testing.assert_array_equal(cells.obs["entropath_potential"], other.obs["entropath_potential"])
+    ep.tl.embedding(other, n_landmarks=150)
+    assert not np.array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
+
+
+def test_given_options_win_over_the_preset(cells):
+    ep.tl.embedding(cells, preset="paper", diffusion="heat", depth=3)
+    params = cells.uns["entropath"]["params"]["embedding"]
+    assert (params["diffusion"], params["depth"], params["landmarks"]) == ("heat", 3, "kmeans")
+
+
+def test_depth_of_the_embedding_for_the_order(cells):
+    with pytest.raises(ValueError, match=r"run `ep.tl.embedding\(adata\)` first"):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], depth="embedding")
+    ep.tl.embedding(cells, depth=6)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], depth="embedding")
+    assert cells.uns["entropath"]["pseudotime"]["depth"] == 6

@@ -95,7 +95,7 @@ def _combined(A, A2, A3, c0, c1, c2, c3):
     return out
 
 
-def free_energy(kernel: np.ndarray, *, dissimilarity: str = "balanced", floor: float = HEAT_FLOOR) -> np.ndarray:
+def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor: float = HEAT_FLOOR) -> np.ndarray:
     """-log of a symmetric diffusion kernel S, with a zero diagonal.
 
     ``free_energy`` is -log S_ij; ``normalised`` is -2 log of the cosine S_ij/sqrt(S_ii S_jj); ``balanced`` lies half

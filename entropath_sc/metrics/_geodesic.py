@@ -87,7 +87,9 @@ def _ranks(values):
     return ranks
 
 
-def shortest_paths(graph: sp.spmatrix | str, *, sources: np.ndarray | None = None, adata: AnnData | None = None):
+def shortest_paths(
+    graph: sp.spmatrix | str, *, sources: np.ndarray | None = None, adata: AnnData | None = None
+) -> np.ndarray:
     """Lengths of the shortest paths on a neighbour graph, whose edges may be stored in one direction only.
 
     Parameters
