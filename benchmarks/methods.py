@@ -138,7 +138,7 @@ def dtne(X: np.ndarray, seed: int) -> Result:
 def _entropath(X: np.ndarray, **options) -> Result:
     """Coordinates through the public functions; the dissimilarities that they are scaled from, once more."""
     adata = AnnData(X)
-    ep.tl.merw_graph(adata, use_rep="X", kernel=options.pop("kernel"))
+    ep.tl.merw_graph(adata, use_rep="X", kernel=options.pop("kernel", None))
     ep.tl.embedding(adata, **options)
     found = adata.uns["entropath"]
     used = found["params"]["embedding"]

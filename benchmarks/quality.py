@@ -62,12 +62,11 @@ def score(adata, geodesic: np.ndarray, method: str, seed: int) -> tuple[dict[str
 
 def run(path: Path, datasets: list[str], methods: list[str], seeds: range) -> None:
     """Fill in what ``path`` does not hold yet; methods that fail leave their error."""
-    done = set()
-    if path.exists():
-        done = set(pd.read_csv(path)[["dataset", "seed", "method"]].itertuples(index=False, name=None))
-    else:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(",".join(COLUMNS) + "\n")
+    path.parent.mkdir(exist_ok=True)
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    rows = rows[rows["error"].isna()]  # what failed is tried again
+    rows.to_csv(path, index=False)
+    done = set(rows[["dataset", "seed", "method"]].itertuples(index=False, name=None))
     missing = [(d, s, m) for s in seeds for d in datasets for m in methods if (d, s, m) not in done]
     current, adata, geodesic = None, None, None
     for dataset, seed, method in (bar := tqdm(missing, desc="quality")):

@@ -105,7 +105,7 @@ def landmark_set(
     cells: np.ndarray,
     graph: str,
     *,
-    n_project: int = 50,
+    n_project: int = 10,
     n_neighbors: int = 15,
     kernel: str = "fixed",
     decay: float = 40.0,

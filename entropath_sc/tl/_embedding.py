@@ -44,7 +44,7 @@ def embedding(
     diffusion: str | None = None,
     dissimilarity: str | None = None,
     mds: str = "metric",
-    n_project: int = 50,
+    n_project: int | None = None,
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     random_state: int = 0,
@@ -90,11 +90,11 @@ def embedding(
     mds
         `'metric'` (SMACOF, started from the classical solution) or `'classical'`.
     n_project
-        Landmarks that each other cell is placed among.
+        Landmarks that each other cell is placed among, by default 10. With few landmarks, more would reach across folds.
     preset
-        `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), depth (`'knee'`) and diffusion
-        (`'power'`), where they are not given. It used the Gaussian kernel on generated manifolds, and `'alpha_decay'`
-        on cells.
+        `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), projection (50), depth (`'knee'`),
+        diffusion (`'power'`) and dissimilarity (`'free_energy'`), where they are not given. It used the Gaussian kernel
+        on generated manifolds, and `'alpha_decay'` on cells.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     random_state
@@ -129,11 +129,12 @@ def embedding(
     (300, 2)
     """
     check_object(adata)
-    landmarks, landmark_graph, depth, diffusion, dissimilarity = with_preset(
+    landmarks, landmark_graph, n_project, depth, diffusion, dissimilarity = with_preset(
         preset,
         "embedding",
         landmarks=landmarks,
         landmark_graph=landmark_graph,
+        n_project=n_project,
         depth=depth,
         diffusion=diffusion,
         dissimilarity=dissimilarity,

@@ -12,6 +12,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "embedding": {
             "landmarks": "farthest",
             "landmark_graph": "auto",
+            "n_project": 10,
             "depth": "auto",
             "diffusion": "heat",
             "dissimilarity": "balanced",
@@ -23,6 +24,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "embedding": {
             "landmarks": "kmeans",
             "landmark_graph": "knn",
+            "n_project": 50,
             "depth": "knee",
             "diffusion": "power",
             "dissimilarity": "free_energy",
