@@ -2,8 +2,9 @@
 
     python benchmarks/landmarks.py [--seeds 10] [--rules farthest kmeans] [--graphs compressed anchor knn]
 
-Rolls: 5,000 points, k = 15; row-wise Spearman of the embedding of all cells. The paper's row has its kernels. Real cells (where
-ENTROPATH_SC_DATA names a folder that holds them): 2,000 variable genes, log, 30 principal components, 1,000 landmarks.
+Rolls: 5,000 points, k = 15; row-wise Spearman of the embedding of all cells. Real cells (where ENTROPATH_SC_DATA names
+a folder that holds them): 2,000 variable genes, log, 30 principal components, 1,000 landmarks. The paper's row has its
+kernels.
 """
 
 from __future__ import annotations

@@ -354,6 +354,7 @@ def test_the_papers_preset_is_its_options(cells):
         n_landmarks=150,
         landmarks="kmeans",
         landmark_graph="knn",
+        n_project=50,
         diffusion="power",
         depth="knee",
         dissimilarity="free_energy",

@@ -104,8 +104,9 @@ def potential_from(
 ) -> Potential:
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
-    ``symmetric`` reads it off the symmetric kernel S; ``merw`` off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does;
-    ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
+    ``symmetric`` reads it off the symmetric kernel S, and averages it over neighbours once for each doubling of the
+    depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is
+    -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
     """
     times, agreement = np.empty(0), np.empty(0)
     if depth == "auto":
@@ -113,7 +114,7 @@ def potential_from(
         chosen, agreement = consistent_depth(ensemble)
         times, depth = CANDIDATE_DEPTHS[1:], float(CANDIDATE_DEPTHS[chosen])
         if kind == "symmetric" and diffusion == "heat":
-            return Potential(-ensemble.log_mass[chosen], depth, times, agreement)
+            return Potential(_averaged(A, -ensemble.log_mass[chosen], depth), depth, times, agreement)
     if kind == "normalised":
         return Potential(_normalised_from(A, lambda_max, source, diffusion, depth), depth, times, agreement)
     log_psi = perron_pair(A).log_psi if kind == "merw" else np.zeros(A.shape[0])
@@ -123,7 +124,21 @@ def potential_from(
     weighted[inside] = source[inside] * np.exp(log_psi[inside].min() - log_psi[inside])
     spread = heat_from if diffusion == "heat" else power_from
     log_mass = spread(A, lambda_max, weighted, depth).log_mass[0]
+    if kind == "symmetric" and diffusion == "heat":
+        return Potential(_averaged(A, -log_mass, depth), depth, times, agreement)
     return Potential(-log_mass - log_psi, depth, times, agreement)
+
+
+def _averaged(A: sp.csr_matrix, potential: np.ndarray, depth: float) -> np.ndarray:
+    """The mean over each node and its neighbours, once for each doubling of the depth beyond the first candidate.
+
+    The free energy of reaching a node holds what sets it apart from its own neighbours, which is mostly noise. Where
+    the order survives a doubling of the depth, it is coarser than that, and averaging takes the noise off.
+    """
+    degree = np.asarray(A.sum(axis=1)).ravel() + 1.0
+    for _ in range(int(np.log2(max(depth / CANDIDATE_DEPTHS[0], 1.0)))):
+        potential = (A @ potential + potential) / degree
+    return potential
 
 
 def _normalised_from(

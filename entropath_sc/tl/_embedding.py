@@ -90,7 +90,7 @@ def embedding(
     mds
         `'metric'` (SMACOF, started from the classical solution) or `'classical'`.
     n_project
-        Landmarks that each other cell is placed among, by default 10. With few landmarks, more would reach across folds.
+        Landmarks that each other cell is placed among, by default 10. More of them would reach across folds.
     preset
         `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), projection (50), depth (`'knee'`),
         diffusion (`'power'`) and dissimilarity (`'free_energy'`), where they are not given. It used the Gaussian kernel

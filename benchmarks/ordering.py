@@ -1,0 +1,166 @@
+"""Pseudotime against the truth: simulations with their true time, real cells with shortest paths from the root.
+
+    pip install -e ".[bench]"
+    python benchmarks/ordering.py [--seeds 10] [--methods entropath dpt ...]
+
+Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
+ordering.md: Spearman and Kendall correlations, and the depth that `depth='auto'` chose beside the best of all.
+Real cells come from ENTROPATH_SC_DATA, through data_manifests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scanpy as sc
+from anndata import AnnData
+from tqdm import tqdm
+
+import entropath_sc as ep
+
+RESULTS = Path(__file__).parent / "results"
+COLUMNS = "dataset seed method spearman kendall depth seconds".split()
+REAL = ("paul15", "marrow", "pancreas")
+DEPTHS = 2.0 ** np.arange(-1, 7)
+
+
+def simulated(seed: int) -> tuple[AnnData, str, np.ndarray]:
+    adata = ep.datasets.branching(random_state=seed)
+    sc.pp.neighbors(adata, random_state=0)
+    return adata, adata.uns["root"], adata.obs["time"].to_numpy()
+
+
+def real(name: str) -> tuple[AnnData, str, np.ndarray]:
+    adata = ep.datasets.load(name)
+    root = adata.uns["manifest"]["root"]
+    return adata, root, ep.metrics.shortest_paths(adata.obsp["distances"], sources=[adata.obs_names.get_loc(root)])[0]
+
+
+def shortest_path(adata: AnnData, root: str) -> np.ndarray:
+    return ep.metrics.shortest_paths(adata.obsp["distances"], sources=[adata.obs_names.get_loc(root)])[0]
+
+
+def dpt(adata: AnnData, root: str) -> np.ndarray:
+    adata.uns["iroot"] = adata.obs_names.get_loc(root)
+    sc.tl.diffmap(adata)
+    sc.tl.dpt(adata)
+    return adata.obs["dpt_pseudotime"].to_numpy()
+
+
+def dtne(adata: AnnData, root: str) -> np.ndarray:
+    from dtne import DTNE
+
+    operator = DTNE(k_neighbors=15)
+    operator.compute_embedding(X=np.asarray(adata.obsm["X_pca"], dtype=np.float64))
+    return operator.order_cells(root_cells=[adata.obs_names.get_loc(root)])
+
+
+def palantir(adata: AnnData, root: str) -> np.ndarray:
+    import palantir
+
+    palantir.utils.run_diffusion_maps(adata, pca_key="X_pca")
+    palantir.utils.determine_multiscale_space(adata)
+    palantir.core.run_palantir(adata, root, num_waypoints=500, use_early_cell_as_start=True)
+    return adata.obs["palantir_pseudotime"].to_numpy()
+
+
+def entropath_paper(adata: AnnData, root: str) -> np.ndarray:
+    ep.tl.merw_graph(adata, preset="paper")
+    ep.tl.embedding(adata, preset="paper")
+    ep.tl.pseudotime(adata, root=root, preset="paper")
+    return adata.obs["entropath_pseudotime"].to_numpy()
+
+
+def entropath(adata: AnnData, root: str) -> np.ndarray:
+    ep.tl.pseudotime(adata, root=root)
+    return adata.obs["entropath_pseudotime"].to_numpy()
+
+
+METHODS = {f.__name__: f for f in (shortest_path, dpt, dtne, palantir, entropath_paper, entropath)}
+
+
+def depths(adata: AnnData, root: str, truth: np.ndarray) -> list[dict]:
+    """This package's order at each depth."""
+    rows = []
+    for depth in DEPTHS:
+        ep.tl.pseudotime(adata, root=root, depth=float(depth))
+        rows.append(
+            {"method": f"depth {depth:g}"} | ep.metrics.pseudotime_agreement("entropath_pseudotime", truth, adata=adata)
+        )
+    return rows
+
+
+def run(path: Path, methods: list[str], seeds: int, names: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        path.write_text(",".join(COLUMNS) + "\n")
+    done = set(pd.read_csv(path)[["dataset", "seed", "method"]].itertuples(index=False, name=None))
+    jobs = [("branching", seed) for seed in range(seeds)] + [(name, 0) for name in names]
+    for dataset, seed in (bar := tqdm(jobs, desc="ordering")):
+        missing = [m for m in methods if (dataset, seed, m) not in done]
+        if not missing:
+            continue
+        adata, root, truth = simulated(seed) if dataset == "branching" else real(dataset)
+        rows = []
+        for method in missing:
+            bar.set_postfix_str(f"{dataset} {seed}, {method}")
+            copy = adata.copy()
+            began = time.perf_counter()
+            order = METHODS[method](copy, root)
+            row = {"method": method, "seconds": round(time.perf_counter() - began, 2)}
+            rows.append(row | ep.metrics.pseudotime_agreement(order, truth))
+            if method == "entropath":
+                rows[-1]["depth"] = copy.uns["entropath"]["pseudotime"]["depth"]
+                rows += depths(copy, root, truth)
+        frame = pd.DataFrame(rows, columns=COLUMNS).assign(dataset=dataset, seed=seed)
+        frame.to_csv(path, mode="a", header=False, index=False)
+
+
+def tables(scores: pd.DataFrame) -> list[str]:
+    datasets = list(dict.fromkeys(scores["dataset"]))
+    counts = {d: scores[scores["dataset"] == d]["seed"].nunique() for d in datasets}
+    heads = [f"{d} ({counts[d]} seeds)" if counts[d] > 1 else d for d in datasets]
+    lines = ["Spearman / Kendall with the true time (branching) or with shortest paths from the root (real cells):", ""]
+    lines += ["| method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for method in [m for m in METHODS if m in set(scores["method"])]:
+        cells = []
+        for dataset in datasets:
+            rows = scores[(scores["dataset"] == dataset) & (scores["method"] == method)]
+            cells.append(f"{rows['spearman'].mean():.3f} / {rows['kendall'].mean():.3f}" if len(rows) else "")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    lines += ["", "The depth that was chosen, and Spearman at each depth:", ""]
+    lines += ["| data | chosen | " + " | ".join(f"{d:g}" for d in DEPTHS) + " |", "|---" * (len(DEPTHS) + 2) + "|"]
+    for dataset, head in zip(datasets, heads, strict=True):
+        rows = scores[scores["dataset"] == dataset]
+        chosen = ", ".join(f"{d:g}" for d in sorted(rows["depth"].dropna().unique()))
+        means = [rows[rows["method"] == f"depth {d:g}"]["spearman"].mean() for d in DEPTHS]
+        lines.append(
+            f"| {head} | {', '.join(f'{d:g}' for d in chosen)} | " + " | ".join(f"{m:.3f}" for m in means) + " |"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    names = list(REAL) if os.environ.get("ENTROPATH_SC_DATA") else []
+    if not names:
+        print("No real cells: ENTROPATH_SC_DATA is not set.")
+    path = RESULTS / "ordering.csv"
+    run(path, options.methods, options.seeds, names)
+    lines = tables(pd.read_csv(path))
+    (RESULTS / "ordering.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
