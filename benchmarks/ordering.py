@@ -140,9 +140,7 @@ def tables(scores: pd.DataFrame) -> list[str]:
         rows = scores[scores["dataset"] == dataset]
         chosen = ", ".join(f"{d:g}" for d in sorted(rows["depth"].dropna().unique()))
         means = [rows[rows["method"] == f"depth {d:g}"]["spearman"].mean() for d in DEPTHS]
-        lines.append(
-            f"| {head} | {', '.join(f'{d:g}' for d in chosen)} | " + " | ".join(f"{m:.3f}" for m in means) + " |"
-        )
+        lines.append(f"| {head} | {chosen} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
     return lines
 
 

@@ -10,11 +10,11 @@ from entropath_sc.core.affinity import SMALLEST_AFFINITY, affinity, bridge_compo
 
 
 def test_the_fixed_kernel_has_one_bandwidth_and_cuts_nobody_off():
-    # Cells at 0, 1, 3 and far away: σ = 1, 2, 3, 997, of which the median is 2.5.
+    # Cells at 0, 1, 3 and far away: the distances 1, 1, 2, 3, 2, 997, of which the median is 2.
     D = sp.csr_matrix(np.array([[0, 1.0, 0, 0], [1.0, 0, 2.0, 0], [3.0, 2.0, 0, 0], [0, 0, 997.0, 0]]))
     found = affinity(D, kernel="fixed").toarray()
-    assert found[0, 1] == found[1, 0] == pytest.approx(np.exp(-1 / 2.5**2))
-    assert found[0, 2] == pytest.approx(np.exp(-9 / 2.5**2))
+    assert found[0, 1] == found[1, 0] == pytest.approx(np.exp(-1 / 4))
+    assert found[0, 2] == pytest.approx(np.exp(-9 / 4))
     assert found[2, 3] == found[3, 2] == SMALLEST_AFFINITY
 
 

@@ -66,7 +66,7 @@ def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, 
 def affinity(distances: sp.csr_matrix, *, kernel: str = "fixed", decay: float = 40.0) -> sp.csr_matrix:
     """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance.
 
-    ``fixed`` is exp(-d²/σ²) with the median of all σ; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is
+    ``fixed`` is exp(-d²/s²) with s the median of all distances; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is
     exp(-d²/(σ_i σ_j)). The larger of both directions is kept. Where the bandwidth adapts, a hop counts the same
     wherever it is, and dense regions are stretched; with one for all, the distances keep their lengths.
     """
@@ -81,7 +81,8 @@ def affinity(distances: sp.csr_matrix, *, kernel: str = "fixed", decay: float = 
     elif kernel == "gaussian":
         values = np.exp(-(distances.data**2) / (bandwidth[rows] * bandwidth[columns]))
     else:
-        values = np.maximum(np.exp(-((distances.data / np.median(bandwidth)) ** 2)), SMALLEST_AFFINITY)
+        scale = np.median(distances.data) or bandwidth.mean()
+        values = np.maximum(np.exp(-((distances.data / scale) ** 2)), SMALLEST_AFFINITY)
     directed = sp.csr_matrix((values, columns, distances.indptr), shape=distances.shape)
     symmetric = directed.maximum(directed.T).tocsr()
     symmetric.setdiag(0)

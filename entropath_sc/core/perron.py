@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from .hops import continue_by_hops, count_hops
 TRUST = 1e-8
 # Each stage goes eight orders of magnitude deeper; beyond all of them, the leading term of ψ has to do.
 MOST_STAGES = 100
+# Where a stage needs no more iterations than this, ψ falls off so fast that the power steps are quicker than stages.
+FEW_ITERATIONS = 30
 
 # Beyond this range the running vector is folded into the logarithm, long before it could underflow.
 SAFE_RANGE = 1e100
@@ -28,7 +31,7 @@ class PerronPair:
     residual: float
 
 
-def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_steps: int = 50) -> PerronPair:
+def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_steps: int = 200) -> PerronPair:
     """λ_max and log ψ: Lanczos for the large entries, staged solves for the small ones, and power steps to polish.
 
     ψ localises on real graphs and may span more than the range of floats, so it is kept as a logarithm: the steps,
@@ -82,12 +85,16 @@ def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray
         border = np.unique(inflow.indices)
         shift = log_psi[known][border].max()
         b = inflow @ np.exp(np.minimum(log_psi[known] - shift, 0.0))
-        x, _ = cg(lambda_max * sp.eye_array(len(unknown)) - rows[:, unknown], b, rtol=1e-12, maxiter=1000)
+        outside = lambda_max * sp.eye_array(len(unknown)) - rows[:, unknown]
+        iterations = itertools.count()
+        x, _ = cg(outside, b, rtol=1e-12, maxiter=1000, callback=lambda _, count=iterations: next(count))
         kept = x > TRUST * x.max()
         log_psi[unknown[kept]] = np.log(x[kept]) + shift
         known[unknown[kept]] = True
         if known.all():
             return log_psi
+        if next(iterations) <= FEW_ITERATIONS:
+            break
     continue_by_hops(A, lambda_max, count_hops(A, known), log_psi[None, :], lambda _: 0.0)
     return log_psi
 
