@@ -15,7 +15,7 @@ from .hops import continue_by_hops, count_hops
 TRUST = 1e-8
 # Each stage goes eight orders of magnitude deeper; beyond all of them, the leading term of ψ has to do.
 MOST_STAGES = 100
-# Where a stage needs no more iterations than this, ψ falls off so fast that the power steps are quicker than stages.
+# Where a stage needs no more iterations than this, ψ mostly falls off so fast that power steps are quicker than stages.
 FEW_ITERATIONS = 30
 
 # Beyond this range the running vector is folded into the logarithm, long before it could underflow.
@@ -45,9 +45,21 @@ def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_s
         # The degree is a start that a permutation of the cells permutes.
         values, vectors = eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3)
     lambda_max = float(values[-1])
-    log_psi = _continued(A, lambda_max, np.abs(vectors[:, -1]))
+    psi = np.abs(vectors[:, -1])
+    for patience in (FEW_ITERATIONS, 0):
+        log_psi, residual = _polished(A, lambda_max, _continued(A, lambda_max, psi, patience), tolerance, max_steps)
+        if residual <= tolerance:
+            break
+    log_psi -= log_psi.max()
+    log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())
+    return PerronPair(lambda_max, log_psi, residual)
 
-    ratios = np.ones(n)
+
+def _polished(
+    A: sp.csr_matrix | np.ndarray, lambda_max: float, log_psi: np.ndarray, tolerance: float, max_steps: int
+) -> tuple[np.ndarray, float]:
+    """log ψ after power steps, and the largest relative residual of the eigenvalue equation."""
+    ratios = np.ones(len(log_psi))
     similar = conjugated(A, log_psi)
     residual = np.inf
     # A lazy step: (I + A/λ)/2 has the same ψ, and converges on bipartite graphs too.
@@ -59,19 +71,17 @@ def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_s
         ratios = 0.5 * (ratios + growth)
         if ratios.max() > SAFE_RANGE * ratios.min():
             log_psi = log_psi + np.log(ratios)
-            similar, ratios = conjugated(A, log_psi), np.ones(n)
+            similar, ratios = conjugated(A, log_psi), np.ones(len(log_psi))
         ratios /= ratios.max()
-    log_psi = log_psi + np.log(ratios)
-    log_psi -= log_psi.max()
-    log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())
-    return PerronPair(lambda_max, log_psi, residual)
+    return log_psi + np.log(ratios), residual
 
 
-def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray) -> np.ndarray:
+def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray, patience: int) -> np.ndarray:
     """log ψ where Lanczos can be trusted, and from there outward in stages, each as deep as floats are accurate.
 
     Given ψ inside, ψ outside solves (λI - A_out) ψ_out = A_out,in ψ_in, which is positive definite. Conjugate gradients
-    are accurate relative to the largest entry too, so only the larger entries are kept and the rest is solved again.
+    are accurate relative to the largest entry too, so only the larger entries are kept and the rest is solved again. A
+    stage of up to ``patience`` iterations is the last: the rest gets its leading term, hop by hop.
     """
     known = psi > TRUST * psi.max()
     log_psi = np.where(known, np.log(np.maximum(psi, np.finfo(float).tiny)), -np.inf)
@@ -93,7 +103,7 @@ def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray
         known[unknown[kept]] = True
         if known.all():
             return log_psi
-        if next(iterations) <= FEW_ITERATIONS:
+        if next(iterations) <= patience:
             break
     continue_by_hops(A, lambda_max, count_hops(A, known), log_psi[None, :], lambda _: 0.0)
     return log_psi
