@@ -102,7 +102,7 @@ def diffusion_maps(X: np.ndarray, seed: int, time: int = 10) -> Result:
     root = np.sqrt(A.sum(axis=1))
     values, vectors = np.linalg.eigh(A / np.outer(root, root))
     order = np.argsort(-np.abs(values))
-    coordinates = (vectors / root[:, None] * root.sum() ** 0.5 * values**time)[:, order]
+    coordinates = (vectors / root[:, None] * np.linalg.norm(root) * values**time)[:, order]
     return Result(coordinates[:, 1:3], euclidean_distances(coordinates))
 
 

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import entropath_sc as ep
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def load():
+    def named(name):
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    before = dict(sys.modules)
+    yield named
+    for name in set(sys.modules) - set(before):
+        if getattr(sys.modules[name], "__file__", None) and str(FOLDER) in sys.modules[name].__file__:
+            del sys.modules[name]
+
+
+def test_diffusion_maps_have_the_diffusion_distance(load):
+    methods = load("methods")
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    found = methods.diffusion_maps(X, 0, time=3)
+    A = methods._connected(X).toarray()
+    np.fill_diagonal(A, 1.0)
+    density = A.sum(axis=1)
+    A = A / np.outer(density, density)
+    degree = A.sum(axis=1)
+    walk = np.linalg.matrix_power(A / degree[:, None], 3)
+    weighted = walk / np.sqrt(degree / degree.sum())
+    expected = np.linalg.norm(weighted[:, None] - weighted[None], axis=2)
+    np.testing.assert_allclose(found.distances, expected, atol=1e-6)
+
+
+def test_distances_of_the_package_are_those_it_scales(load):
+    methods = load("methods")
+    X = np.asarray(ep.datasets.torus(300).X)
+    for method in (methods.entropath, methods.entropath_paper):
+        found = method(X, 0)
+        assert found.distances.shape == (300, 300)
+        embedded = ep.metrics.geodesic_correlation(found.layout, found.distances)
+        assert embedded > 0.9
+    with_landmarks = methods._entropath(X, n_landmarks=100)
+    assert with_landmarks.distances.shape == (100, 100)
+    assert len(with_landmarks.cells) == 100
+
+
+def test_the_summary_compares_common_seeds_only(load):
+    load("methods"), load("published")
+    quality = load("quality")
+    rows = []
+    for seed, best in ((0, 0.9), (1, 0.1)):
+        for method in [*quality.DIFFUSION_METHODS, "entropath"]:
+            if (seed, method) != (1, "dtne"):
+                score = best if method == "entropath" else 0.8
+                rows.append(("sphere", seed, method, score, score))
+    columns = ["dataset", "seed", "method", "distance_spearman", "embedding_spearman"]
+    scores = pd.DataFrame(rows, columns=columns).assign(error=np.nan)
+    lines = quality.summary(scores)
+    assert "First in 2 of 2 rows" in lines[-1]
+    assert "+0.100" in lines[2]
