@@ -1,6 +1,7 @@
-"""The paper's ablations on Swiss rolls: depth, neighbours, kernel, landmarks and noise.
+"""Ablations on Swiss rolls: the paper's (depth, neighbours, kernel, landmarks, noise), and two more.
 
-    python benchmarks/ablations.py depth|neighbors|kernel|landmarks|noise [--seeds 5] [--preset paper]
+    python benchmarks/ablations.py depth|neighbors|kernel|dissimilarity|landmarks|projection|noise
+        [--seeds 5] [--preset paper]
 
 Prints a table of the row-wise Spearman correlation with the true geodesic, mean ± s.d., and saves it (and, for the
 depth, a figure) in benchmarks/results. With ``--preset paper`` the paper's Gaussian kernel, powers and landmarks.
@@ -59,6 +60,17 @@ def landmarks(preset: str) -> dict[str, Callable]:
     }
 
 
+def dissimilarity(preset: str) -> dict[str, Callable]:
+    names = ("balanced", "free_energy", "normalised")
+    return {name: lambda s, d, name=name: embedded(s, d, preset, dissimilarity=name)[1] for name in names}
+
+
+def projection(preset: str) -> dict[str, Callable]:
+    """Landmarks that a cell is placed among, of 500 on 5,000 cells."""
+    options = {"n_cells": 5000, "n_landmarks": 500}
+    return {f"{k}": lambda s, d, k=k: embedded(s, d, preset, n_project=k, **options)[1] for k in (5, 10, 20, 50)}
+
+
 def noise(preset: str) -> dict[str, Callable]:
     return {f"σ = {x}": lambda s, d, x=x: embedded(s, d, preset, noise=x)[1] for x in (0.0, 0.05, 0.2, 0.5, 1.0)}
 
@@ -105,7 +117,7 @@ def depth(preset: str, seeds: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {f.__name__: f for f in (neighbors, kernel, landmarks, noise)}
+    tables = {f.__name__: f for f in (neighbors, kernel, dissimilarity, landmarks, projection, noise)}
     parser.add_argument("what", choices=["depth", *tables])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--preset", default="default", choices=["default", "paper"])
