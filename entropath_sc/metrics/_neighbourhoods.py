@@ -28,8 +28,8 @@ def trustworthiness(
     Examples
     --------
     >>> import numpy as np, entropath_sc as ep
-    >>> line = np.arange(100.0)[:, None]
-    >>> ep.metrics.trustworthiness(line, 2 * line)
+    >>> points = np.random.default_rng(0).normal(size=(100, 2))
+    >>> ep.metrics.trustworthiness(points, 2 * points)
     1.0
     """
     reference, embedding = np.asarray(field(reference, adata)), np.asarray(field(embedding, adata))
@@ -61,8 +61,8 @@ def continuity(
     Examples
     --------
     >>> import numpy as np, entropath_sc as ep
-    >>> line = np.arange(100.0)[:, None]
-    >>> ep.metrics.continuity(line, 2 * line)
+    >>> points = np.random.default_rng(0).normal(size=(100, 2))
+    >>> ep.metrics.continuity(points, 2 * points)
     1.0
     """
     return trustworthiness(embedding, reference, n_neighbors=n_neighbors, adata=adata)
