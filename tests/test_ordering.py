@@ -106,3 +106,17 @@ def test_terminal_correction_by_hand():
     order, towards = np.array([0.0, 0.5, 1.0]), np.array([1.0, 0.5, 0.0])
     assert terminal_corrected(order, towards).tolist() == [0.0, 0.5, 1.0]
     assert terminal_corrected(np.zeros(2), np.zeros(2)).tolist() == [0.0, 0.0]
+
+
+def test_the_potential_is_averaged_once_for_each_doubling_beyond_the_first_depth():
+    A = weighted_graph(40)
+    lam = perron_pair(A).lambda_max
+    dense = A.toarray() + np.eye(40)
+    mean = dense / dense.sum(axis=1, keepdims=True)
+    for depth, steps in ((3.0, 0), (4.0, 0), (8.0, 1), (16.0, 2)):
+        raw = -heat_from(A, lam, one_hot(40, 3), np.array([depth])).log_mass[0]
+        expected = np.linalg.matrix_power(mean, steps) @ raw
+        found = potential_from(A, lam, one_hot(40, 3), depth=depth).values
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    powers = potential_from(A, lam, one_hot(40, 3), depth=8, diffusion="power").values
+    np.testing.assert_allclose(powers, -power_from(A, lam, one_hot(40, 3), 8).log_mass[0])
