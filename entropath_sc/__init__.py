@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from . import datasets, metrics, pl, tl
+from ._estimator import EntroPath
 
 __version__ = version("entropath_sc")
-__all__ = ["datasets", "metrics", "pl", "tl"]
+__all__ = ["EntroPath", "datasets", "metrics", "pl", "tl"]

@@ -44,3 +44,10 @@ class Keys:
     @property
     def potential(self) -> str:
         return f"{self.key}_potential"
+
+    @property
+    def remoteness(self) -> str:
+        return f"{self.key}_remoteness"
+
+    def carried(self, label: str) -> str:
+        return f"{self.key}_{label}"

@@ -62,6 +62,7 @@ def test_the_readmes_table_lists_what_is_stored(cells):
     ep.tl.merw_graph(cells, transitions=True)
     ep.tl.embedding(cells, n_landmarks=100)
     ep.tl.pseudotime(cells, root=cells.uns["root"])
+    ep.tl.project(cells, cells)
     listed = set(re.findall(r"`((?:obs|obsm|obsp|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
     stored = {
         f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(cells, name) if "entropath" in key

@@ -12,14 +12,12 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .affinity import affinity, bridge_components, knn_distances
+from .placement import Nodes
 from .progress import Report, silent
-from .projection import bandwidths, nearest_landmarks, weights
+from .projection import nearest_landmarks
 
 RULES = ("farthest", "kmeans", "random")
 GRAPHS = ("auto", "compressed", "anchor", "knn")
-
-# Landmarks that each cell votes for in the anchor graph.
-N_ANCHORS = 5
 
 # Landmarks are chosen among a sample of this many cells for each; all cells are assigned afterwards. In a sample not
 # much larger than the landmarks, farthest-point sampling also meets few outliers.
@@ -30,26 +28,27 @@ KMEANS_ITERATIONS = 10
 def choose(
     X: np.ndarray, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
 ) -> np.ndarray:
-    """Sorted indices of exactly ``n_landmarks`` distinct cells, with those in ``include`` among them."""
+    """Sorted indices of exactly ``n_landmarks`` distinct cells, with those in ``include`` among them.
+
+    Of ``X`` only the rows of a sample are read, so it may be any array whose rows can be picked by sorted indices.
+    """
     include = np.unique(np.asarray([] if include is None else include, dtype=np.int64))
     if len(include) >= n_landmarks:
         return include
     rng = np.random.default_rng(random_state)
     n_free = n_landmarks - len(include)
     if rule == "random":
-        chosen = rng.choice(X.shape[0], size=n_free, replace=False)
-    else:
-        n_sample = min(X.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
-        sampled = np.union1d(rng.choice(X.shape[0], size=n_sample, replace=False), include)
-        sample = np.ascontiguousarray(X[sampled], dtype=np.float32)
-        if rule == "farthest":
-            first = np.searchsorted(sampled, include) if len(include) else rng.integers(len(sampled), size=1)
-            chosen = sampled[_farthest(sample, first, n_landmarks)]
-        else:
-            chosen = sampled[_nearest_to_centroids(sample, n_free, rng)]
-    chosen = np.union1d(chosen, include)
+        drawn = rng.choice(X.shape[0], size=n_landmarks, replace=False)
+        return np.union1d(drawn[~np.isin(drawn, include)][:n_free], include)
+    n_sample = min(X.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
+    sampled = np.union1d(rng.choice(X.shape[0], size=n_sample, replace=False), include)
+    sample = np.ascontiguousarray(X[sampled], dtype=np.float32)
+    if rule == "farthest":
+        first = np.searchsorted(sampled, include) if len(include) else rng.integers(len(sampled), size=1)
+        return np.sort(sampled[_farthest(sample, first, n_landmarks)])
+    chosen = np.union1d(sampled[_nearest_to_centroids(sample, n_free, rng)], include)
     # Two centroids can share a nearest cell, and an included cell can be chosen again: fill up at random.
-    rest = np.setdiff1d(np.arange(X.shape[0]), chosen)
+    rest = np.setdiff1d(sampled, chosen)
     return np.union1d(chosen, rng.choice(rest, size=n_landmarks - len(chosen), replace=False))
 
 
@@ -90,11 +89,9 @@ def _lower_distances(X, centre, nearest):
 
 @dataclass(frozen=True)
 class LandmarkSet:
-    """Landmark cells, the connected graph among them, and the weights of all cells on them."""
+    """Landmarks, the connected graph among them, and the weights of all cells on them."""
 
-    cells: np.ndarray
-    positions: np.ndarray
-    bandwidth: np.ndarray
+    nodes: Nodes
     graph: sp.csr_matrix
     weights: sp.csr_matrix
 
@@ -112,19 +109,21 @@ def landmark_set(
     report: Report = silent,
 ) -> LandmarkSet:
     """Connect the landmark ``cells`` by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
-    positions = np.ascontiguousarray(X[cells], dtype=np.float32)
-    bandwidth = bandwidths(positions, n_neighbors)
-    indices, distances = nearest_landmarks(X, positions, min(n_project, len(cells)), report=report)
+    nodes = Nodes.at(X[cells], n_project=n_project, n_neighbors=n_neighbors)
+    nearest = nodes.nearest(X, report=report)
     if graph == "compressed":
-        connected = compressed_graph(A, indices[:, 0], len(cells))
+        connected = compressed_graph(A, nearest[0][:, 0], len(cells))
     elif graph == "anchor":
-        votes = min(N_ANCHORS, indices.shape[1])
-        connected = anchor_graph(weights(indices[:, :votes], distances[:, :votes], bandwidth))
+        connected = anchor_graph(nodes.votes(*nearest))
     else:
-        searched = knn_distances(positions, min(n_neighbors, len(cells)))
-        connected = affinity(searched, kernel=kernel, decay=decay)
-    connected, _ = bridge_components(connected, positions)
-    return LandmarkSet(cells, positions, bandwidth, connected, weights(indices, distances, bandwidth))
+        connected = knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
+    connected, _ = bridge_components(connected, nodes.positions)
+    return LandmarkSet(nodes, connected, nodes.weights(*nearest))
+
+
+def knn_graph(positions: np.ndarray, n_neighbors: int, *, kernel: str, decay: float) -> sp.csr_matrix:
+    """A neighbour graph of the landmarks alone."""
+    return affinity(knn_distances(positions, min(n_neighbors, len(positions))), kernel=kernel, decay=decay)
 
 
 def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, n_landmarks: int) -> sp.csr_matrix:
@@ -139,8 +138,9 @@ def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, n_landmarks: int)
     return (C.T @ A @ C).tocsr()
 
 
-def anchor_graph(W: sp.csr_matrix) -> sp.csr_matrix:
-    """WᵀW of the cells' votes for their few nearest landmarks, scaled by 1/sqrt(mass): needs no graph of cells."""
-    mass = np.asarray(W.sum(axis=0)).ravel()
-    scaled = W.astype(np.float64) @ sp.diags(1.0 / np.sqrt(np.maximum(mass, np.finfo(float).tiny)))
-    return (scaled.T @ scaled).tocsr()
+def anchor_graph(votes: sp.csr_matrix) -> sp.csr_matrix:
+    """The cells' votes for their few nearest landmarks, scaled by 1/sqrt(mass): needs no graph of cells."""
+    # Rows of V sum to one, so those of VᵀV sum to the mass of each landmark.
+    mass = np.asarray(votes.sum(axis=1)).ravel()
+    scale = sp.diags(1.0 / np.sqrt(np.maximum(mass, np.finfo(float).tiny)))
+    return (scale @ votes @ scale).tocsr()

@@ -18,8 +18,9 @@ REPORT_CELLS = 65_536
 _GROUP = 8
 # Up to this many candidates are sorted by counting.
 _COUNTED = 256
-# A squared distance below this fraction of the squared norms has lost digits; above, it keeps a precision of 1e-5.
-_CANCELLED = np.float32(0.02)
+# Scores are rounded differently by different shapes of product; what they might have missed is this close to the bound,
+# relative to the norms.
+_ROUNDING = np.float32(1e-5)
 
 
 def nearest_landmarks(
@@ -40,15 +41,29 @@ def nearest_landmarks(
     with threadpool_limits(limits=1, user_api="blas"):
         for first in range(0, X.shape[0], REPORT_CELLS):
             part = slice(first, min(first + REPORT_CELLS, X.shape[0]))
-            cells = np.ones((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
-            np.subtract(X[part], centre, out=cells[:, :-1], casting="same_kind")
-            _search(cells, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
+            cells = np.empty((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
+            norms = np.empty(len(cells), dtype=np.float32)
+            _prepare(np.ascontiguousarray(X[part], dtype=np.float32), centre, cells, norms)
+            _search(cells, norms, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
             report("nearest landmarks", part.stop, X.shape[0])
     return indices, distances
 
 
 @numba.njit(parallel=True, cache=True)
-def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
+def _prepare(X, centre, cells, norms):
+    """Cells less the centre, with a last feature of one; and their squared norms."""
+    n_features = X.shape[1]
+    for i in numba.prange(X.shape[0]):
+        total = np.float32(0)
+        for f in range(n_features):
+            cells[i, f] = X[i, f] - centre[f]
+            total += cells[i, f] * cells[i, f]
+        cells[i, n_features] = 1
+        norms[i] = total
+
+
+@numba.njit(parallel=True, cache=True)
+def _search(cells, norms, landmarks, scoring, block, n_threads, indices, distances):
     n_cells, k = indices.shape
     n_landmarks = len(landmarks)
     # Landmarks j, j + n_groups, j + 2 n_groups ... form a group, so that minima are taken over whole vectors.
@@ -70,15 +85,10 @@ def _search(cells, landmarks, scoring, block, n_threads, indices, distances):
                 for begin in range(n_groups, n_landmarks, n_groups):
                     _lower(minima, row[begin : begin + n_groups])
                 bound = _upper_bound(minima, k) if k <= n_groups else np.float32(np.inf)
-                n_found = _collect(row, minima, bound, found)
-                own = _squared_norm(cells[i, :-1])
-                for m in range(n_found):
-                    j = found[m]
-                    squared = 2 * row[j] + own
-                    # Where the score has lost digits to cancellation, the distance is computed directly.
-                    if squared < _CANCELLED * (own + 2 * scoring[-1, j]):
-                        squared = _squared_distance(cells[i, :-1], landmarks[j])
-                    length[m] = np.sqrt(squared)
+                # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that
+                # it does not depend on which other cells were in the block.
+                n_found = _collect(row, minima, bound + _ROUNDING * (abs(bound) + norms[i]), found)
+                _measure(cells[i], landmarks, found[:n_found], length)
                 _sort(length[:n_found], order)
                 for m in range(k):
                     indices[i, m] = found[order[m]]
@@ -108,20 +118,15 @@ def _lower(minima, scores):
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _squared_distance(x, y):
-    total = np.float32(0)
-    for f in range(x.shape[0]):
-        difference = x[f] - y[f]
-        total += difference * difference
-    return total
-
-
-@numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _squared_norm(x):
-    total = np.float32(0)
-    for f in range(x.shape[0]):
-        total += x[f] * x[f]
-    return total
+def _measure(cell, landmarks, found, length):
+    """Distances of a cell to the landmarks that were found."""
+    for m in range(found.shape[0]):
+        landmark = landmarks[found[m]]
+        total = np.float32(0)
+        for f in range(landmark.shape[0]):
+            difference = cell[f] - landmark[f]
+            total += difference * difference
+        length[m] = np.sqrt(total)
 
 
 @numba.njit(cache=True)

@@ -2,6 +2,7 @@
 
 from ._embedding import embedding
 from ._merw_graph import merw_graph
+from ._project import project
 from ._pseudotime import pseudotime
 
-__all__ = ["embedding", "merw_graph", "pseudotime"]
+__all__ = ["embedding", "merw_graph", "project", "pseudotime"]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
-from threadpoolctl import threadpool_limits
 
 from .._keys import Keys
+from ._checks import check_count
+from ._lazy import by_rows, is_lazy
 
-STEPS = {"merw_graph", "embedding", "pseudotime"}
+STEPS = {"merw_graph", "embedding", "pseudotime", "project"}
 Cells = str | Sequence[str] | tuple[str, str]
 
 
@@ -48,28 +46,6 @@ def writable(adata: AnnData) -> AnnData:
     return adata
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is not one of the choices, and list them."""
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known. Choose one of {', '.join(map(repr, choices))}.")
-
-
-def check_count(name: str, value: int, least: int) -> None:
-    """Refuse what is not a whole number, or is too small."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
-
-
-def check_depth(depth: float | str, diffusion: str, rules: Sequence[str]) -> None:
-    """Refuse what is neither a rule nor a depth: any positive time for heat, whole steps for the power."""
-    if isinstance(depth, str):
-        check_choice("depth", depth, rules)
-    elif diffusion == "power":
-        check_count("depth", depth, 1)
-    elif isinstance(depth, bool) or not (isinstance(depth, Real) and np.isfinite(depth) and depth > 0):
-        raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
-
-
 def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.csr_matrix, dict[str, Any]] | None:
     """scanpy's sparse neighbour distances with their parameters; None where there are none and none were asked for."""
     name = neighbors_key or "neighbors"
@@ -98,13 +74,18 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
     return distances, dict(entry.get("params", {}))
 
 
-def representation(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[np.ndarray, str]:
-    """The coordinates that neighbours and landmarks are found in, and the name they were found under."""
+def representation(
+    adata: AnnData, use_rep: str | None, n_pcs: int | None, *, lazy: bool = False
+) -> tuple[np.ndarray, str]:
+    """The coordinates that neighbours and landmarks are found in, and the name they were found under.
+
+    With ``lazy`` a dask array stays one, in blocks of whole rows; otherwise it is computed.
+    """
     name = use_rep or "X_pca"
     if name == "X":
-        X = adata.X.toarray() if sp.issparse(adata.X) else np.asarray(adata.X)
+        X = adata.X
     elif name in adata.obsm:
-        X = adata.obsm[name].toarray() if sp.issparse(adata.obsm[name]) else np.asarray(adata.obsm[name])
+        X = adata.obsm[name]
     elif use_rep is None:
         raise KeyError(
             "Found neither neighbours (adata.uns['neighbors']) nor a PCA (adata.obsm['X_pca']). "
@@ -117,7 +98,12 @@ def representation(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tu
         check_count("n_pcs", n_pcs, 1)
         if n_pcs > X.shape[1]:
             raise ValueError(f"n_pcs={n_pcs}, but {name!r} has {X.shape[1]} columns. Use at most that many.")
-        X = X[:, :n_pcs]
+    if lazy and is_lazy(X):
+        if sp.issparse(X._meta):
+            raise ValueError(f"{name!r} is a dask array of sparse blocks. Use a dense representation, such as a PCA.")
+        return by_rows(X)[:, :n_pcs], name
+    X = X.toarray() if sp.issparse(X) else np.asarray(X)
+    X = X[:, :n_pcs]
     if not np.isfinite(X).all():
         bad = int((~np.isfinite(X).all(axis=1)).sum())
         raise ValueError(f"{name!r} holds NaN or inf in {bad} of {X.shape[0]} cells. Remove them, or compute it again.")
@@ -172,18 +158,3 @@ def record(adata: AnnData, keys: Keys, step: str, params: Mapping[str, Any], **p
     entry["params"] = {**entry.get("params", {}), step: params}
     entry.update(parts)
     adata.uns[keys.uns] = storable(entry)
-
-
-@contextmanager
-def threads(n_jobs: int | None):
-    """Limit BLAS and numba to ``n_jobs`` threads while it lasts; None and -1 leave them as they are."""
-    if n_jobs is not None and n_jobs != -1:
-        check_count("n_jobs", n_jobs, 1)
-    before = numba.get_num_threads()
-    limit = before if n_jobs in (None, -1) else min(n_jobs, numba.config.NUMBA_NUM_THREADS)
-    numba.set_num_threads(limit)
-    try:
-        with threadpool_limits(limits=None if n_jobs in (None, -1) else n_jobs):
-            yield
-    finally:
-        numba.set_num_threads(before)

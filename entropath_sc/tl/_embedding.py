@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
 
@@ -13,22 +13,14 @@ from ..core import diffusion as diffusing
 from ..core import landmarks as landmarking
 from ..core import mds as scaling
 from ..core.model import DEPTH_RULES, Embedded, embed
-from ._adata import (
-    Cells,
-    cell_indices,
-    check_choice,
-    check_count,
-    check_depth,
-    check_object,
-    keys_for,
-    record,
-    representation,
-    threads,
-    writable,
-)
+from . import _lazy
+from ._adata import Cells, cell_indices, check_object, keys_for, record, representation, writable
+from ._checks import check_choice, check_count, check_depth, threads
 from ._merw_graph import build_graph, graph_params, read_graph, write_graph
+from ._nodes import Part, all_cells, check_store, diagnostics, landmark_cells
 from ._presets import with_preset
 from ._progress import progress
+from ._reference import pca_offset, stored_nodes, stored_order
 
 
 def embedding(
@@ -48,6 +40,7 @@ def embedding(
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     random_state: int = 0,
+    store: str | PathLike | None = None,
     n_jobs: int | None = None,
     copy: bool = False,
 ) -> AnnData | None:
@@ -56,6 +49,9 @@ def embedding(
     Up to `n_landmarks` cells are embedded as they are. Above, that many landmark cells are embedded, and each other
     cell is placed among its nearest landmarks. :func:`~entropath_sc.tl.merw_graph` is run with its defaults where it
     has not been run and is needed.
+
+    Where the representation is a dask array, cells are read block by block on the active scheduler, and the coordinates
+    are a dask array too.
 
     Parameters
     ----------
@@ -75,7 +71,7 @@ def embedding(
         `'compressed'`: the affinity of all cells, compressed onto the landmarks. `'anchor'`: each cell votes for its
         nearest landmarks; needs only the representation, no graph of cells. `'knn'`: a neighbour graph of the
         landmarks alone, as in the paper. `'auto'` (default) is `'compressed'` where there is a graph or neighbours, and
-        `'anchor'` where there are none.
+        `'anchor'` where there are none, or the representation is a dask array.
     depth
         A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling that keeps the ranks of the
         dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for the
@@ -99,8 +95,11 @@ def embedding(
         Prefix of the fields that are set, and of the graph that is read.
     random_state
         Seed of the choice of landmarks.
+    store
+        For a dask array: a zarr store that results are streamed to. What a block gave is kept there, so that the same
+        call goes on after an interruption. Without one, coordinates are computed when they are asked for.
     n_jobs
-        Threads to use; by default all.
+        Threads to use; by default all. For a dask array its workers decide.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -118,7 +117,7 @@ def embedding(
     `adata.uns['entropath']['embedding']` : dict
         `stress`, Kruskal's `stress_1`, `iterations` and `converged`; `lambda_max` of the embedded graph.
     `adata.uns['entropath']['landmarks']` : dict
-        What the projection of further cells needs; only where there are more cells than landmarks.
+        What :func:`~entropath_sc.tl.project` needs to place further cells.
 
     Examples
     --------
@@ -152,37 +151,32 @@ def embedding(
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
     is_direct = rule is not None and adata.n_obs <= n_landmarks
-    if landmark_graph == "auto":
-        has_graph = keys.affinity in adata.obsp or "neighbors" in adata.uns
-        landmark_graph = "compressed" if is_direct or has_graph else "anchor"
-    new_graph, A, landmark_set = None, None, None
+    new_graph, X, use_rep = None, None, None
     with threads(n_jobs), progress() as report:
-        if is_direct or landmark_graph != "anchor":
+        params = graph_params(adata, keys, preset)
+        if not is_direct:
+            X, use_rep = representation(adata, params.get("use_rep"), params.get("n_pcs"), lazy=True)
+            landmark_graph = _landmark_graph(adata, keys, landmark_graph, lazy=_lazy.is_lazy(X))
+        check_store(store, X)
+        A = None
+        if is_direct or not (landmark_graph == "anchor" or _lazy.is_lazy(X)):
             A = read_graph(adata, keys)
             if A is None:
                 new_graph = build_graph(adata, preset=preset, random_state=random_state)
-                A = new_graph.affinity
-        if not is_direct:
-            params = graph_params(adata, keys) if new_graph is None else new_graph.params
-            X, use_rep = representation(adata, params.get("use_rep"), params.get("n_pcs"))
+                A, params = new_graph.affinity, new_graph.params
+        if is_direct:
+            part = all_cells(adata, A, params, n_project)
+        else:
             if rule is not None:
                 chosen = landmarking.choose(X, n_landmarks, rule, include=chosen, random_state=random_state)
-            landmark_set = landmarking.landmark_set(
-                X,
-                A,
-                chosen,
-                landmark_graph,
-                n_project=n_project,
-                n_neighbors=int(params["n_neighbors"]),
-                kernel=params["kernel"],
-                decay=params["decay"],
-                report=report,
+            part = landmark_cells(
+                X, A, chosen, landmark_graph, params, n_project, use_rep=use_rep, store=store, report=report
             )
-            A = landmark_set.graph
-        if n_components >= A.shape[0]:
-            raise ValueError(f"n_components={n_components} must be below the number of embedded cells, {A.shape[0]}.")
+        if n_components >= part.graph.shape[0]:
+            n_nodes = part.graph.shape[0]
+            raise ValueError(f"n_components={n_components} must be below the number of embedded cells, {n_nodes}.")
         embedded = embed(
-            A,
+            part.graph,
             n_components=n_components,
             depth=depth,
             max_depth=max_depth,
@@ -191,6 +185,7 @@ def embedding(
             mds=mds,
             report=report,
         )
+        coordinates = part.carried(X, embedded.coordinates.astype(np.float32), keys.coordinates, store, report)
 
     adata = adata.copy() if copy else adata
     if new_graph is not None:
@@ -208,10 +203,9 @@ def embedding(
         "n_project": n_project,
         "preset": preset,
         "random_state": random_state,
+        "use_rep": part.use_rep,
     }
-    if landmark_set is not None:
-        params["use_rep"] = use_rep
-    _write_embedding(adata, keys, embedded, landmark_set, params)
+    _write_embedding(adata, keys, embedded, part, coordinates, params)
     logg.info(
         "    finished",
         time=start,
@@ -233,63 +227,31 @@ def _requested_landmarks(
     return None, np.sort(given) if included is None else np.union1d(given, included)
 
 
+def _landmark_graph(adata: AnnData, keys: Keys, landmark_graph: str, *, lazy: bool) -> str:
+    """The graph that `'auto'` means here; refuses one that cannot be built block by block."""
+    if landmark_graph == "auto":
+        has_graph = keys.affinity in adata.obsp or "neighbors" in adata.uns
+        return "compressed" if has_graph and not lazy else "anchor"
+    if lazy and landmark_graph == "compressed":
+        raise ValueError(
+            "landmark_graph='compressed' needs all cells in memory, and the representation is a dask array. "
+            "Use 'anchor', or load it: `adata.obsm['X_pca'] = adata.obsm['X_pca'].compute()`."
+        )
+    return landmark_graph
+
+
 def _write_embedding(
-    adata: AnnData,
-    keys: Keys,
-    embedded: Embedded,
-    landmark_set: landmarking.LandmarkSet | None,
-    params: dict[str, Any],
+    adata: AnnData, keys: Keys, embedded: Embedded, part: Part, coordinates: Any, params: dict[str, Any]
 ) -> None:
     writable(adata)
-    coordinates = embedded.coordinates.astype(np.float32)
-    is_landmark = np.ones(adata.n_obs, dtype=bool)
-    stored = None
-    if landmark_set is not None:
-        is_landmark[:] = False
-        is_landmark[landmark_set.cells] = True
-        stored = {
-            "barcodes": adata.obs_names[landmark_set.cells].to_numpy(dtype=object),
-            "positions": landmark_set.positions,
-            "bandwidth": landmark_set.bandwidth,
-            "coordinates": coordinates,
-            "affinity": landmark_set.graph,
-            "lambda_max": embedded.diffused.lambda_max,
-        }
-        coordinates = landmark_set.weights @ coordinates
     adata.obsm[keys.coordinates] = coordinates
+    cells = slice(None) if part.cells is None else part.cells
+    is_landmark = np.zeros(adata.n_obs, dtype=bool)
+    is_landmark[cells] = True
     adata.obs[keys.landmark] = is_landmark
-    diffused, layout = embedded.diffused, embedded.layout
-    record(
-        adata,
-        keys,
-        "embedding",
-        params,
-        depth={
-            "depths": np.arange(1, len(diffused.knee.entropy) + 1),
-            "entropy": diffused.knee.entropy,
-            "knee": diffused.knee.depth,
-            "knee_range": diffused.knee.depth_range,
-            "times": diffused.times,
-            "agreement": diffused.agreement,
-            "consistent": diffused.consistent,
-            "chosen": diffused.depth,
-        },
-        embedding={
-            "lambda_max": diffused.lambda_max,
-            "stress": None if layout is None else layout.stress,
-            "stress_1": None if layout is None else layout.stress_1,
-            "iterations": None if layout is None else layout.n_iterations,
-            "converged": None if layout is None else layout.converged,
-        },
-        landmarks=stored,
-    )
-
-
-def read_landmarks(adata: AnnData, keys: Keys) -> dict[str, Any] | None:
-    """What `embedding` stored of its landmarks, or None where it embedded all cells or has not run."""
-    return adata.uns.get(keys.uns, {}).get("landmarks")
-
-
-def stored_graph(landmarks: dict[str, Any]) -> sp.csr_matrix:
-    """The affinity among stored landmarks."""
-    return sp.csr_matrix(landmarks["affinity"])
+    landmarks = None
+    if part.nodes is not None:
+        landmarks = stored_nodes(part.nodes, adata.obs_names[cells], embedded, part.graph)
+        landmarks["pca_offset"] = pca_offset(adata, part.use_rep)
+        landmarks |= stored_order(adata, keys, adata.obs_names[cells])
+    record(adata, keys, "embedding", params, **diagnostics(embedded), landmarks=landmarks)

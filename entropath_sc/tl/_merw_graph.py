@@ -14,16 +14,8 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import affinity as affinities
 from ..core.perron import PerronPair, log_stationary, perron_pair, transition_matrix
-from ._adata import (
-    check_choice,
-    check_count,
-    check_object,
-    keys_for,
-    neighbor_distances,
-    record,
-    representation,
-    writable,
-)
+from ._adata import check_object, keys_for, neighbor_distances, record, representation, writable
+from ._checks import check_choice, check_count
 from ._presets import PRESETS, with_preset
 
 DISCONNECTED = ("bridge", "error")
@@ -175,8 +167,9 @@ def build_graph(
         distances = affinities.knn_distances(X, n_neighbors, random_state=random_state)
     else:
         distances, stored = found
-        X, use_rep, n_pcs = _representation_behind(adata, stored)
-        n_neighbors = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
+        use_rep, n_pcs = _where_searched(adata, stored)
+        X = None if use_rep is None else representation(adata, use_rep, n_pcs)[0]
+        n_neighbors = _size_of_neighbourhoods(distances, stored)
     A, bridges = _connected(affinities.affinity(distances, kernel=kernel, decay=decay), X, disconnected)
     params = {
         "neighbors_key": None if found is None else neighbors_key or "neighbors",
@@ -192,15 +185,13 @@ def build_graph(
     return Graph(A, perron_pair(A), bridges, params)
 
 
-def _representation_behind(adata: AnnData, stored: dict[str, Any]) -> tuple[np.ndarray | None, str | None, int | None]:
-    """What scanpy searched its neighbours in, as far as it is still there."""
-    n_pcs = None if stored.get("n_pcs") is None else int(stored["n_pcs"])
+def _where_searched(adata: AnnData, stored: dict[str, Any]) -> tuple[str | None, int | None]:
+    """The name and the columns of what scanpy searched its neighbours in, if it is still there."""
     # Where none is named, scanpy searches in X itself if it has few columns.
     use_rep = stored.get("use_rep") or ("X_pca" if adata.n_vars > sc.settings.N_PCS else "X")
     if use_rep != "X" and use_rep not in adata.obsm:
-        return None, None, None
-    X, _ = representation(adata, use_rep, n_pcs)
-    return X, use_rep, n_pcs
+        return None, None
+    return use_rep, None if stored.get("n_pcs") is None else int(stored["n_pcs"])
 
 
 def _connected(A: sp.csr_matrix, X: np.ndarray | None, disconnected: str) -> tuple[sp.csr_matrix, affinities.Bridges]:
@@ -261,12 +252,18 @@ def read_graph(adata: AnnData, keys: Keys) -> sp.csr_matrix | None:
     return sp.csr_matrix(adata.obsp[keys.affinity])
 
 
-def graph_params(adata: AnnData, keys: Keys) -> dict[str, Any]:
+def graph_params(adata: AnnData, keys: Keys, preset: str) -> dict[str, Any]:
     """What the stored graph was made with; for an object without one, what `merw_graph` would use."""
     stored = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
     if stored is not None:
         return dict(stored)
+    params = {"kernel": PRESETS[preset]["merw_graph"]["kernel"], "decay": 40.0, "n_neighbors": 15}
     found = neighbor_distances(adata, None)
-    _, use_rep, n_pcs = (None, None, None) if found is None else _representation_behind(adata, found[1])
-    kernel = PRESETS["default"]["merw_graph"]["kernel"]
-    return {"use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": 15, "kernel": kernel, "decay": 40.0}
+    if found is not None:
+        params["use_rep"], params["n_pcs"] = _where_searched(adata, found[1])
+        params["n_neighbors"] = _size_of_neighbourhoods(*found)
+    return params
+
+
+def _size_of_neighbourhoods(distances: sp.csr_matrix, stored: dict[str, Any]) -> int:
+    return int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._adata import check_choice
+from ._checks import check_choice
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {

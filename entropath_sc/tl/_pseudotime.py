@@ -1,31 +1,24 @@
 from __future__ import annotations
 
 from numbers import Integral
+from os import PathLike
 
 import numpy as np
-import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core import diffusion as diffusing
 from ..core import ordering
-from ..core.projection import nearest_landmarks, weights
-from ._adata import (
-    Cells,
-    cell_indices,
-    check_choice,
-    check_depth,
-    check_object,
-    keys_for,
-    record,
-    representation,
-    writable,
-)
-from ._embedding import read_landmarks, stored_graph
+from ..core.placement import Carrier
+from . import _lazy
+from ._adata import Cells, cell_indices, check_object, keys_for, record, representation, writable
+from ._checks import check_choice, check_depth
 from ._merw_graph import build_graph, read_graph, write_graph
+from ._nodes import check_store
 from ._presets import with_preset
 from ._progress import progress
+from ._reference import Reference, read_reference, stored_order
 
 # The normalised potential needs the self-similarity of each cell, so a dense matrix; above, that of the landmarks.
 MOST_DENSE_CELLS = 5000
@@ -42,6 +35,7 @@ def pseudotime(
     scaling: str = "minmax",
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
+    store: str | PathLike | None = None,
     copy: bool = False,
 ) -> AnnData | None:
     """Order cells by the free energy of the paths from a root.
@@ -75,6 +69,8 @@ def pseudotime(
         given.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
+    store
+        For a dask array: a zarr store that results are streamed to, so that an interrupted call can go on.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -115,12 +111,14 @@ def pseudotime(
         depth = _embedding_depth(adata, keys, diffusion)
     start = logg.info("computing the EntroPath pseudotime")
 
-    new_graph = None
-    landmarks = read_landmarks(adata, keys)
-    A, P = read_graph(adata, keys), None
+    new_graph, X = None, None
+    reference = read_reference(adata, keys)
+    A = read_graph(adata, keys)
     too_large = potential == "normalised" and adata.n_obs > MOST_DENSE_CELLS
-    if landmarks is not None and (A is None or too_large):
-        A, lambda_max, P = stored_graph(landmarks), float(landmarks["lambda_max"]), _weights(adata, keys, landmarks)
+    on_landmarks = reference is not None and (A is None or too_large)
+    if on_landmarks:
+        A, lambda_max = reference.graph, reference.lambda_max
+        X, _ = representation(adata, reference.use_rep, reference.nodes.positions.shape[1], lazy=True)
     elif too_large:
         raise ValueError(
             f"potential='normalised' needs landmarks above {MOST_DENSE_CELLS} cells. "
@@ -131,20 +129,27 @@ def pseudotime(
         A, lambda_max = new_graph.affinity, new_graph.perron.lambda_max
     else:
         lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
+    check_store(store, X)
 
     def from_cells(cells: np.ndarray, depth: float | str) -> ordering.Potential:
-        return ordering.potential_from(
-            A, lambda_max, _source(cells, adata.n_obs, P), kind=potential, diffusion=diffusion, depth=depth
-        )
-
-    def on_cells(found: ordering.Potential, cells: np.ndarray) -> np.ndarray:
-        return ordering.anchored(found.values if P is None else P @ found.values, cells)
+        source = np.zeros(A.shape[0])
+        if on_landmarks:
+            nearest = reference.nodes.nearest(np.asarray(X[cells]))
+            source += np.asarray(reference.nodes.weights(*nearest).sum(axis=0)).ravel()
+        else:
+            source[cells] = 1.0
+        return ordering.potential_from(A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth)
 
     found = from_cells(roots, depth)
-    free_energy = on_cells(found, roots)
+    potentials = [found.values]
+    if terminals is not None:
+        potentials.append(from_cells(terminals, found.depth).values)
+    potentials = np.stack(potentials, axis=1)
+    on_cells = _carried(X, reference, potentials, keys.potential, store) if on_landmarks else potentials
+    free_energy = ordering.anchored(on_cells[:, 0], roots)
     order = ordering.scaled(free_energy, scaling)
     if terminals is not None:
-        towards = ordering.scaled(on_cells(from_cells(terminals, found.depth), terminals), scaling)
+        towards = ordering.scaled(ordering.anchored(on_cells[:, 1], terminals), scaling)
         order = ordering.terminal_corrected(order, towards)
 
     adata = adata.copy() if copy else adata
@@ -166,6 +171,9 @@ def pseudotime(
             "agreement": found.agreement,
         },
     )
+    if reference is not None:
+        is_linear = on_landmarks and scaling == "minmax" and terminals is None
+        _keep_order(adata, keys, reference, found.values if is_linear else None)
     logg.info("    finished", time=start, deep=f"added\n    {keys.pseudotime!r}, order in [0, 1] (adata.obs)")
     return adata if copy else None
 
@@ -193,20 +201,29 @@ def _embedding_depth(adata: AnnData, keys: Keys, diffusion: str) -> float:
     return int(np.ceil(found["chosen"])) if diffusion == "power" else float(found["chosen"])
 
 
-def _source(cells: np.ndarray, n_cells: int, P: sp.csr_matrix | None) -> np.ndarray:
-    """One on each of the cells; through landmarks, the weights of those cells."""
-    if P is not None:
-        return np.asarray(P[cells].sum(axis=0), dtype=np.float64).ravel()
-    source = np.zeros(n_cells)
-    source[cells] = 1.0
-    return source
-
-
-def _weights(adata: AnnData, keys: Keys, landmarks: dict) -> sp.csr_matrix:
-    """The weights of all cells on the stored landmarks."""
-    params = adata.uns[keys.uns]["params"]["embedding"]
-    positions = landmarks["positions"]
-    X, _ = representation(adata, params["use_rep"], positions.shape[1])
+def _carried(
+    X: np.ndarray, reference: Reference, values: np.ndarray, name: str, store: str | PathLike | None
+) -> np.ndarray:
+    """Values of the landmarks, on all cells."""
+    carrier = Carrier(reference.nodes, values)
     with progress() as report:
-        nearest = nearest_landmarks(X, positions, min(int(params["n_project"]), len(positions)), report=report)
-    return weights(*nearest, landmarks["bandwidth"])
+        if not _lazy.is_lazy(X):
+            return carrier(X, report=report)
+        carried = _lazy.map_cells(X, carrier, values.shape[1], values.dtype, store=store, stage=name, report=report)
+        return np.asarray(carried)
+
+
+def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.ndarray | None) -> None:
+    """Keep the order beside the embedded cells, for cells that come later.
+
+    Where landmarks carried it and it is linear in their ``potential``, that is kept, and gives all cells their order
+    back; else that of the landmarks' cells.
+    """
+    order = stored_order(adata, keys, reference.barcodes)
+    if potential is not None:
+        free_energy = adata.obs[keys.potential]
+        linear = (potential - free_energy.min()) / max(np.ptp(free_energy), np.finfo(float).tiny)
+        order = {"potential": potential, "pseudotime": linear}
+    entry = adata.uns[keys.uns]
+    kept = {name: value for name, value in entry["landmarks"].items() if name not in ("potential", "pseudotime")}
+    adata.uns[keys.uns] = {**entry, "landmarks": kept | order}

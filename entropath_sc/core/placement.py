@@ -1,0 +1,87 @@
+"""Placing cells among the embedded ones, whichever cells they are and however many at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from .progress import Report, silent
+from .projection import bandwidths, nearest_landmarks, weights
+
+# Landmarks that each cell votes for in the anchor graph.
+N_ANCHORS = 5
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Embedded cells: their positions, their bandwidths, and among how many of them another cell is placed.
+
+    Where the nodes are all the cells there were, a cell in the same place as one of them ``coincides`` with it; where
+    they are landmarks, their own cells are placed among them as all others are.
+    """
+
+    positions: np.ndarray
+    bandwidth: np.ndarray
+    n_project: int
+    coincide: bool
+
+    @classmethod
+    def at(cls, positions: np.ndarray, *, n_project: int, n_neighbors: int, coincide: bool = False) -> Nodes:
+        """Nodes at the given positions, with bandwidths that reach to their ``n_neighbors``-th nearest."""
+        positions = np.ascontiguousarray(positions, dtype=np.float32)
+        n_project = min(n_project, len(positions))
+        return cls(positions, bandwidths(positions, n_neighbors), n_project, coincide)
+
+    def nearest(self, X: np.ndarray, *, report: Report = silent) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes that each cell is placed among, nearest first, and their distances."""
+        return nearest_landmarks(X, self.positions, self.n_project, report=report)
+
+    def weights(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
+        """Weights of cells on their nearest nodes; rows sum to one."""
+        W = weights(indices, distances, self.bandwidth)
+        if self.coincide:
+            same = distances[:, 0] == 0
+            values = W.data.reshape(indices.shape)
+            values[same, 0], values[same, 1:] = 1.0, 0.0
+        return W
+
+    def votes(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
+        """VᵀV of the cells' weights V on their few nearest nodes; those of several sets of cells add up."""
+        n_votes = min(N_ANCHORS, indices.shape[1])
+        V = weights(indices[:, :n_votes], distances[:, :n_votes], self.bandwidth).astype(np.float64)
+        return (V.T @ V).tocsr()
+
+    def remoteness(self, indices: np.ndarray, distances: np.ndarray) -> np.ndarray:
+        """Distance to the nearest node, in units of that node's bandwidth: around or below one among the nodes."""
+        return distances[:, 0] / self.bandwidth[indices[:, 0]]
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A function from positions of cells to values interpolated from those of the nodes.
+
+    With ``remoteness``, that of each cell is one more column.
+    """
+
+    nodes: Nodes
+    values: np.ndarray
+    remoteness: bool = False
+
+    def __call__(self, X: np.ndarray, *, report: Report = silent) -> np.ndarray:
+        """Values of the cells at ``X``."""
+        nearest = self.nodes.nearest(X, report=report)
+        carried = self.nodes.weights(*nearest) @ self.values
+        return np.column_stack([carried, self.nodes.remoteness(*nearest)]) if self.remoteness else carried
+
+
+@dataclass(frozen=True)
+class Voting:
+    """A function from positions of cells to their votes for the nodes."""
+
+    nodes: Nodes
+
+    def __call__(self, X: np.ndarray) -> sp.csr_matrix:
+        """Votes of the cells at ``X``."""
+        return self.nodes.votes(*self.nodes.nearest(X))

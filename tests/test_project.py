@@ -1,0 +1,209 @@
+"""New cells in an old embedding."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import entropath_sc as ep
+from entropath_sc.core.placement import Carrier, Nodes
+
+
+def split(n_cells: int = 900):
+    """A reference with order, and a fifth of the cells held out of it."""
+    adata = ep.datasets.branching(n_cells=n_cells, n_genes=200)
+    held = np.arange(n_cells) % 5 == 2
+    held[adata.obs_names.get_loc(adata.uns["root"])] = False
+    return adata, adata[~held].copy(), adata[held].copy(), held
+
+
+@pytest.fixture(scope="module")
+def _split():
+    adata, ref, new, held = split()
+    ep.tl.embedding(ref, n_landmarks=300)
+    ep.tl.pseudotime(ref, root=ref.uns["root"])
+    return adata, ref, new, held
+
+
+@pytest.fixture
+def parts(_split):
+    return tuple(part.copy() for part in _split)
+
+
+def test_a_cell_between_two_nodes_by_hand():
+    nodes = Nodes.at(np.array([[0.0], [2.0]]), n_project=2, n_neighbors=2)
+    carried = Carrier(nodes, np.array([[10.0], [20.0]]), remoteness=True)(np.array([[1.0], [8.0]]))
+    assert carried[0] == pytest.approx([15.0, 0.5])
+    # Far off: σ(x) = 8, so the weights are exp(-36/16) and exp(-64/16); the distance is three times that of the nodes.
+    assert carried[1, 0] == pytest.approx((20 * np.exp(-2.25) + 10 * np.exp(-4)) / (np.exp(-2.25) + np.exp(-4)))
+    assert carried[1, 1] == pytest.approx(3.0)
+
+
+def test_nodes_coincide_only_where_they_are_all_the_cells():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    values = np.arange(50.0)[:, None]
+    for coincide in (True, False):
+        nodes = Nodes.at(X, n_project=5, n_neighbors=10, coincide=coincide)
+        assert (np.abs(Carrier(nodes, values)(X) - values).max() < 1e-5) == coincide
+
+
+@pytest.mark.parametrize(("graph", "n_landmarks"), [("anchor", 200), ("compressed", 200), ("knn", 200), ("auto", 2000)])
+def test_the_references_own_cells_get_their_coordinates_back(cells, graph, n_landmarks):
+    ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph=graph)
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    own = ep.tl.project(cells, cells, copy=True)
+    np.testing.assert_allclose(own.obsm["X_entropath"], cells.obsm["X_entropath"], atol=1e-5)
+    order = own.obs["entropath_pseudotime"]
+    others = cells.obs_names != cells.uns["root"]  # which is put first by decree
+    if graph in ("anchor", "auto"):  # the order was found on the nodes that carry it, and not on all cells
+        np.testing.assert_allclose(order[others], cells.obs["entropath_pseudotime"][others], atol=1e-5)
+    else:
+        assert spearmanr(order, cells.obs["entropath_pseudotime"]).statistic > 0.97
+
+
+def test_held_out_cells_land_where_a_joint_fit_puts_them(parts):
+    joint, ref, new, held = parts
+    ep.tl.embedding(joint, n_landmarks=300)
+    ep.tl.pseudotime(joint, root=joint.uns["root"])
+    ep.tl.project(new, ref)
+    target = joint.obsm["X_entropath"]
+    place = similarity(ref.obsm["X_entropath"], target[~held])
+    diameter = np.linalg.norm(target[:, None] - target[None], axis=2).max()
+
+    def error(points):
+        return np.median(np.linalg.norm(points - target[held], axis=1)) / diameter
+
+    assert error(place(new.obsm["X_entropath"])) < 0.05
+    # The same places in another order are what being lost looks like.
+    assert error(place(new.obsm["X_entropath"])[::-1]) > 0.2
+    assert spearmanr(new.obs["entropath_pseudotime"], joint.obs["entropath_pseudotime"][held]).statistic > 0.98
+
+
+def similarity(source: np.ndarray, target: np.ndarray):
+    """The rotation, reflection, scale and shift that bring source onto target."""
+    a, b = source.mean(axis=0), target.mean(axis=0)
+    U, s, Vt = np.linalg.svd((source - a).T @ (target - b))
+    scale = s.sum() / ((source - a) ** 2).sum()
+    return lambda points: scale * (points - a) @ U @ Vt + b
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_reference_read_back_without_expression(parts, tmp_path, suffix):
+    _, ref, new, _ = parts
+    ep.tl.project(new, ref, labels="branch")
+    slim = ad.AnnData(obs=ref.obs, uns={"entropath": ref.uns["entropath"]})
+    if suffix == "h5ad":
+        slim.write_h5ad(tmp_path / "ref.h5ad")
+        back = ad.read_h5ad(tmp_path / "ref.h5ad")
+    else:
+        slim.write_zarr(tmp_path / "ref.zarr")
+        back = ad.read_zarr(tmp_path / "ref.zarr")
+    again = ep.tl.project(new, back, labels="branch", copy=True)
+    np.testing.assert_array_equal(again.obsm["X_entropath"], new.obsm["X_entropath"])
+    np.testing.assert_array_equal(again.obs["entropath_pseudotime"], new.obs["entropath_pseudotime"])
+    assert (again.obs["entropath_branch"] == new.obs["entropath_branch"]).all()
+
+
+def test_labels_are_voted_and_numbers_averaged(parts):
+    _, ref, new, _ = parts
+    ref.uns["branch_colors"] = np.array(["#000000"] * ref.obs["branch"].nunique(), dtype=object)
+    ep.tl.project(new, ref, labels=["branch", "time"])
+    right = new.obs["entropath_branch"].astype(str) == new.obs["branch"].astype(str)
+    assert right.mean() > 0.8
+    # Where the vote is split, it errs more often.
+    sure = new.obs["entropath_branch_share"] > 0.9
+    assert right[sure].mean() > right[~sure].mean()
+    assert spearmanr(new.obs["entropath_time"], new.obs["time"]).statistic > 0.95
+    assert list(new.uns["entropath_branch_colors"]) == list(ref.uns["branch_colors"])
+
+
+def test_missing_labels_do_not_vote(parts):
+    _, ref, new, _ = parts
+    ref.obs["known"] = ref.obs["branch"].where(ref.obs["branch"] == ref.obs["branch"].iloc[0])
+    ep.tl.project(new, ref, labels="known")
+    assert set(new.obs["entropath_known"].dropna()) == {ref.obs["branch"].iloc[0]}
+    assert new.obs["entropath_known"].isna().any()
+
+
+def test_foreign_cells_are_remote(parts):
+    _, ref, new, _ = parts
+    ep.tl.project(new, ref)
+    foreign = new.copy()
+    foreign.obsm["X_pca"] = foreign.obsm["X_pca"] + 5 * foreign.obsm["X_pca"].std()
+    with pytest.warns(UserWarning, match="as far from the reference"):
+        ep.tl.project(foreign, ref)
+    assert foreign.obs["entropath_remoteness"].min() > new.obs["entropath_remoteness"].quantile(0.99)
+    assert new.obs["entropath_remoteness"].median() < 1.5
+
+
+def test_raw_cells_through_the_references_pca(parts):
+    _, ref, new, _ = parts
+    ep.tl.project(new, ref)
+    raw = ad.AnnData(new.X.copy(), var=new.var[[]].copy(), obs=new.obs[["branch"]].copy())[:, ::-1].copy()
+    slim = ref.copy()
+    slim.X = None
+    ep.tl.project(raw, slim, use_reference_pca=True)
+    np.testing.assert_allclose(raw.obsm["X_pca"], new.obsm["X_pca"], atol=1e-3)
+    np.testing.assert_allclose(raw.obsm["X_entropath"], new.obsm["X_entropath"], atol=1e-2)
+
+
+def test_errors_say_what_to_do(parts):
+    adata, ref, new, _ = parts
+    with pytest.raises(ValueError, match=r"Run `ep.tl.embedding\(adata_ref\)` first"):
+        ep.tl.project(new, adata)
+    narrow = new.copy()
+    narrow.obsm["X_pca"] = narrow.obsm["X_pca"][:, :10]
+    with pytest.raises(ValueError, match="has 10 columns"):
+        ep.tl.project(narrow, ref)
+    bare = new.copy()
+    del bare.obsm["X_pca"]
+    with pytest.raises(KeyError, match="use_reference_pca=True"):
+        ep.tl.project(bare, ref)
+    other = new.copy()
+    other.varm["PCs"] = -other.varm["PCs"]
+    with pytest.raises(ValueError, match="a PCA of its own"):
+        ep.tl.project(other, ref)
+    with pytest.raises(ValueError, match=r"of the 200 genes of the reference's PCA are not in"):
+        ep.tl.project(new[:, :50].copy(), ref, use_reference_pca=True)
+    counts = ref.copy()
+    counts.X = counts.layers["counts"]
+    del counts.uns["entropath"]["landmarks"]["pca_offset"]
+    with pytest.raises(ValueError, match="mean that the reference's PCA took off is not known"):
+        ep.tl.project(new, counts, use_reference_pca=True)
+    with pytest.raises(KeyError, match="no column"):
+        ep.tl.project(new, ref, labels="mood")
+    with pytest.raises(ValueError, match="no longer among its cells"):
+        ep.tl.project(new, ref[:50].copy(), labels="branch")
+    with pytest.raises(ValueError, match="`store` is for a representation that is a dask array"):
+        ep.tl.project(new, ref, store="somewhere.zarr")
+
+
+@parametrize_with_checks([ep.EntroPath(), ep.EntroPath(n_landmarks=10, n_components=1)])
+def test_estimator_keeps_scikit_learns_rules(estimator, check):
+    check(estimator)
+
+
+def test_estimator_is_the_tool(cells):
+    X = cells.obsm["X_pca"]
+    for n_landmarks in (2000, 150):
+        tool = ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph="anchor", copy=True)
+        model = ep.EntroPath(n_landmarks=n_landmarks).fit(X)
+        np.testing.assert_allclose(model.embedding_, tool.obsm["X_entropath"], atol=1e-4)
+        assert model.depth_ == tool.uns["entropath"]["depth"]["chosen"]
+
+
+def test_estimator_in_a_pipeline(cells):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X = cells.obsm["X_pca"]
+    pipeline = make_pipeline(StandardScaler(), ep.EntroPath(n_components=3)).fit(X[::2])
+    assert pipeline.transform(X[1::2]).shape == (200, 3)
+    assert list(pipeline.get_feature_names_out()) == ["entropath0", "entropath1", "entropath2"]
+    with pytest.raises(ValueError, match="kernel='warm' is not known"):
+        ep.EntroPath(kernel="warm").fit(X)
+    with pytest.raises(ValueError, match="n_components=5 must be below"):
+        ep.EntroPath(n_components=5, n_landmarks=5).fit(X)
