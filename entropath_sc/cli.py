@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from ._run import add_run, run
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
@@ -19,7 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     demo.add_argument("-o", "--output", type=Path, default=Path("entropath_demo"), help="folder (default: %(default)s)")
     demo.add_argument("--cells", type=int, default=3000, help="number of cells (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="seed of the cells (default: %(default)s)")
+    run_parser = add_run(commands)
     options = parser.parse_args(arguments)
+    if options.command == "run":
+        return run(options, run_parser)
     if options.cells < 100:
         demo.error("--cells must be at least 100.")
     return run_demo(options.output, options.cells, options.seed)

@@ -8,6 +8,8 @@ import numba
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
+from .parallel import exclusive
+
 DIFFUSIONS = ("heat", "power")
 # How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
 DISSIMILARITIES = {"balanced": 0.5, "free_energy": 0.0, "normalised": 1.0}
@@ -22,6 +24,7 @@ SHORT_TIME = 2.0**-3
 SERIES_DEGREE = 6
 
 
+@exclusive
 def squared(S: np.ndarray) -> np.ndarray:
     """S @ S of a symmetric S, at half the cost of a general product."""
     # BLAS fills one triangle, in Fortran's order; read in C's it is the other one of the same symmetric matrix.
@@ -74,6 +77,7 @@ def heat_doublings(A: np.ndarray, time: float, *, reach: int = 0) -> Iterator[tu
         time, kernel = 2.0 * time, squared(kernel)
 
 
+@exclusive
 def _short_time(A: np.ndarray, time: float) -> np.ndarray:
     """The series of e^{-time} e^{time A} to degree six, in three products."""
     c = np.exp(-time) * time ** np.arange(7) / np.array([1, 1, 2, 6, 24, 120, 720])

@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .affinity import affinity, bridge_components, knn_distances
+from .parallel import exclusive
 from .placement import Nodes
 from .progress import Report, silent
 from .projection import nearest_landmarks
@@ -65,6 +66,7 @@ def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Genera
     return by_distance[first]
 
 
+@exclusive
 def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
     chosen = np.empty(n_landmarks, dtype=np.int64)
     chosen[: len(first)] = first

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import gen_batches
 
 from .progress import Report, silent
 from .projection import bandwidths, nearest_landmarks, weights
 
 # Landmarks that each cell votes for in the anchor graph.
 N_ANCHORS = 5
+# Cells that are weighed at a time.
+MASS_CELLS = 65_536
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,14 @@ class Nodes:
             values = W.data.reshape(indices.shape)
             values[same, 0], values[same, 1:] = 1.0, 0.0
         return W
+
+    def mass(self, X: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Total weight on each node of the given cells; ``X`` may be any array whose rows can be picked."""
+        total = np.zeros(len(self.positions))
+        for some in gen_batches(len(cells), MASS_CELLS):
+            W = self.weights(*self.nearest(np.asarray(X[cells[some]])))
+            total += np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
+        return total
 
     def votes(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
         """VᵀV of the cells' weights V on their few nearest nodes; those of several sets of cells add up."""

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from .affinity import SMALLEST_RELATIVE_BANDWIDTH
+from .parallel import exclusive
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
@@ -23,6 +24,7 @@ _COUNTED = 256
 _ROUNDING = np.float32(1e-5)
 
 
+@exclusive
 def nearest_landmarks(
     X: np.ndarray, landmarks: np.ndarray, k: int, *, report: Report = silent
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -33,6 +35,7 @@ def nearest_landmarks(
     landmarks = np.ascontiguousarray(landmarks - centre)
     # One more feature makes the product itself the score: half the squared distance, less what is the cell's own.
     half_norms = 0.5 * np.einsum("ij,ij->i", landmarks, landmarks)
+    _check_finite(half_norms)
     scoring = np.ascontiguousarray(np.vstack([-landmarks.T, half_norms]))
     indices = np.empty((X.shape[0], k), dtype=np.int32)
     distances = np.empty((X.shape[0], k), dtype=np.float32)
@@ -44,9 +47,17 @@ def nearest_landmarks(
             cells = np.empty((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
             norms = np.empty(len(cells), dtype=np.float32)
             _prepare(np.ascontiguousarray(X[part], dtype=np.float32), centre, cells, norms)
+            _check_finite(norms)
             _search(cells, norms, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
             report("nearest landmarks", part.stop, X.shape[0])
     return indices, distances
+
+
+def _check_finite(norms: np.ndarray) -> None:
+    """Refuse cells that are nowhere: nothing is nearest to them."""
+    bad = len(norms) - np.count_nonzero(np.isfinite(norms))
+    if bad:
+        raise ValueError(f"The representation holds NaN or inf, in {bad} of {len(norms)} cells. Remove them first.")
 
 
 @numba.njit(parallel=True, cache=True)
@@ -176,6 +187,7 @@ def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:
     return _positive(distances[:, -1].astype(np.float64))
 
 
+@exclusive
 def weights(indices: np.ndarray, distances: np.ndarray, landmark_bandwidth: np.ndarray) -> sp.csr_matrix:
     """Rows of adaptive product-bandwidth weights that sum to one: exp(-d²/(σ(x) σ_j)), σ(x) the farthest distance."""
     n_cells, k = indices.shape

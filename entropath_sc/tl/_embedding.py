@@ -37,6 +37,7 @@ def embedding(
     dissimilarity: str | None = None,
     mds: str = "metric",
     n_project: int | None = None,
+    use_rep: str | None = None,
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     random_state: int = 0,
@@ -87,6 +88,9 @@ def embedding(
         `'metric'` (SMACOF, started from the classical solution) or `'classical'`.
     n_project
         Landmarks that each other cell is placed among, by default 10. More of them would reach across folds.
+    use_rep
+        Field of `adata.obsm` (or `'X'`) that landmarks and cells are found in, such as an integrated one; by default
+        the one behind the neighbour graph, else `'X_pca'`.
     preset
         `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), projection (50), depth (`'knee'`),
         diffusion (`'power'`) and dissimilarity (`'free_energy'`), where they are not given. It used the Gaussian kernel
@@ -151,18 +155,18 @@ def embedding(
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
     is_direct = rule is not None and adata.n_obs <= n_landmarks
-    new_graph, X, use_rep = None, None, None
+    new_graph, X = None, None
     with threads(n_jobs), progress() as report:
-        params = graph_params(adata, keys, preset)
+        params = graph_params(adata, keys, preset, use_rep)
         if not is_direct:
-            X, use_rep = representation(adata, params.get("use_rep"), params.get("n_pcs"), lazy=True)
+            X, found_rep = representation(adata, params.get("use_rep"), params.get("n_pcs"), lazy=True)
             landmark_graph = _landmark_graph(adata, keys, landmark_graph, lazy=_lazy.is_lazy(X))
         check_store(store, X)
         A = None
         if is_direct or not (landmark_graph == "anchor" or _lazy.is_lazy(X)):
             A = read_graph(adata, keys)
             if A is None:
-                new_graph = build_graph(adata, preset=preset, random_state=random_state)
+                new_graph = build_graph(adata, use_rep=use_rep, preset=preset, random_state=random_state)
                 A, params = new_graph.affinity, new_graph.params
         if is_direct:
             part = all_cells(adata, A, params, n_project)
@@ -170,7 +174,7 @@ def embedding(
             if rule is not None:
                 chosen = landmarking.choose(X, n_landmarks, rule, include=chosen, random_state=random_state)
             part = landmark_cells(
-                X, A, chosen, landmark_graph, params, n_project, use_rep=use_rep, store=store, report=report
+                X, A, chosen, landmark_graph, params, n_project, use_rep=found_rep, store=store, report=report
             )
         if n_components >= part.graph.shape[0]:
             n_nodes = part.graph.shape[0]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from sklearn.utils import gen_batches
 
 from ..core import landmarks as landmarking
 from ..core.affinity import bridge_components
+from ..core.parallel import ONE_AT_A_TIME
 from ..core.placement import Nodes, Voting
 from ..core.progress import Report
 from ._checks import threads
@@ -28,9 +28,6 @@ from ._checks import threads
 LEAST_BLOCK_CELLS = 32_768
 # Blocks that are handed to the scheduler at a time; progress is reported in between.
 BLOCKS_AT_ONCE = 32
-
-# numba's kernels use all threads of a process, and not all of its threading layers can be entered twice.
-_ONE_AT_A_TIME = threading.Lock()
 
 
 def is_lazy(X: Any) -> bool:
@@ -166,11 +163,8 @@ def _computed(tasks: list[tuple], stage: str, report: Report):
 
 def _applied(X: np.ndarray, function: Callable):
     """``function`` of a block of cells, with as many threads as this process has been given."""
-    X = np.asarray(X)
-    if not np.isfinite(X).all():
-        raise ValueError(f"The representation holds NaN or inf, in a block of {len(X)} cells. Remove such cells first.")
-    with _ONE_AT_A_TIME, threads(_own_threads()):
-        return function(X)
+    with ONE_AT_A_TIME, threads(_own_threads()):
+        return function(np.asarray(X))
 
 
 def _own_threads() -> int:

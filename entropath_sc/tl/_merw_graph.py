@@ -252,16 +252,18 @@ def read_graph(adata: AnnData, keys: Keys) -> sp.csr_matrix | None:
     return sp.csr_matrix(adata.obsp[keys.affinity])
 
 
-def graph_params(adata: AnnData, keys: Keys, preset: str) -> dict[str, Any]:
-    """What the stored graph was made with; for an object without one, what `merw_graph` would use."""
-    stored = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
-    if stored is not None:
-        return dict(stored)
+def graph_params(adata: AnnData, keys: Keys, preset: str, use_rep: str | None = None) -> dict[str, Any]:
+    """What the stored graph was made with, else what `merw_graph` would use; ``use_rep`` has the last word on where."""
     params = {"kernel": PRESETS[preset]["merw_graph"]["kernel"], "decay": 40.0, "n_neighbors": 15}
-    found = neighbor_distances(adata, None)
-    if found is not None:
+    stored = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
+    found = neighbor_distances(adata, None) if stored is None and use_rep is None else None
+    if stored is not None:
+        params |= stored
+    elif found is not None:
         params["use_rep"], params["n_pcs"] = _where_searched(adata, found[1])
         params["n_neighbors"] = _size_of_neighbourhoods(*found)
+    if use_rep is not None and use_rep != params.get("use_rep"):
+        params |= {"use_rep": use_rep, "n_pcs": None}
     return params
 
 

@@ -132,11 +132,8 @@ def pseudotime(
     check_store(store, X)
 
     def from_cells(cells: np.ndarray, depth: float | str) -> ordering.Potential:
-        source = np.zeros(A.shape[0])
-        if on_landmarks:
-            nearest = reference.nodes.nearest(np.asarray(X[cells]))
-            source += np.asarray(reference.nodes.weights(*nearest).sum(axis=0)).ravel()
-        else:
+        source = reference.nodes.mass(X, cells) if on_landmarks else np.zeros(A.shape[0])
+        if not on_landmarks:
             source[cells] = 1.0
         return ordering.potential_from(A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +35,10 @@ class Reference:
     use_rep: str
 
 
-def stored_nodes(nodes: Nodes, barcodes: pd.Index, embedded: Embedded, graph: sp.csr_matrix) -> dict[str, Any]:
+def stored_nodes(nodes: Nodes, barcodes: Sequence[str], embedded: Embedded, graph: sp.csr_matrix) -> dict[str, Any]:
     """The embedded cells as they are kept in `uns`."""
     return {
-        "barcodes": barcodes.to_numpy(dtype=object),
+        "barcodes": np.asarray(barcodes, dtype=object),
         "positions": nodes.positions,
         "bandwidth": nodes.bandwidth,
         "n_project": nodes.n_project,
