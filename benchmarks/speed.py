@@ -26,10 +26,12 @@ RESULTS = Path(__file__).parent / "results"
 N_PCS, N_LANDMARKS = 50, 2000
 
 
-def cells(n: int, seed: int = 0) -> np.ndarray:
-    """A chain of nineteen segments in 50 dimensions, with noise."""
-    rng = np.random.default_rng(seed)
+def cells(n: int, chunk: int = 0) -> np.ndarray:
+    """A chain of nineteen segments in 50 dimensions, with noise; other cells of the same chain for each chunk."""
+    rng = np.random.default_rng(0)
     corners = np.cumsum(3 * rng.normal(size=(20, N_PCS)), axis=0)
+    if chunk:
+        rng = np.random.default_rng(chunk)
     segment, along = rng.integers(19, size=n), rng.random((n, 1))
     X = corners[segment] * (1 - along) + corners[segment + 1] * along + rng.normal(size=(n, N_PCS))
     return X.astype(np.float32)

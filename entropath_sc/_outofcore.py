@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from .tl._progress import progress
 from .tl._reference import stored_nodes
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
-SCANNED = 1_000_000
+SCANNED = 200_000
 
 Cells = Sequence[str] | tuple[str, str]
 
@@ -61,8 +62,10 @@ def run_out_of_core(
     work.mkdir(parents=True, exist_ok=True)
     store = work / "blocks.zarr"
     start = logg.info(f"embedding {X.shape[0]} cells in {X.numblocks[0]} blocks; finished blocks are kept in {work}")
+    seconds = _Seconds()
     with progress() as report:
         chosen = landmarking.choose(X, n_landmarks, embedding["landmarks"], random_state=random_state)
+        seconds.took("sample")
         part = landmark_cells(
             X,
             None,
@@ -74,14 +77,17 @@ def run_out_of_core(
             store=store,
             report=report,
         )
+        seconds.took("votes")
         options = ("n_components", "depth", "max_depth", "diffusion", "dissimilarity", "mds")
         embedded = embed(part.graph, **{name: embedding[name] for name in options}, report=report)
         coordinates = embedded.coordinates.astype(np.float32)
         found, potentials = _potentials(X, part.graph, part.nodes, embedded, roots, terminals, pseudotime)
         values = np.hstack([coordinates, potentials])
+        seconds.took("landmarks")
         carrier = Carrier(part.nodes, values)
         table = map_cells(X, carrier, values.shape[1], np.float64, store=store, stage="cells", report=report)
         ranges = _ranges(table[:, coordinates.shape[1] :])
+        seconds.took("cells")
 
         result = work / "result.zarr"
         shutil.rmtree(result, ignore_errors=True)
@@ -116,8 +122,25 @@ def run_out_of_core(
         shutil.rmtree(target, ignore_errors=True)
     result.rename(target)
     shutil.rmtree(work)
+    seconds.took("writing")
     logg.info("    finished", time=start)
-    return {"cells": X.shape[0], "landmarks": n_landmarks, "depth": embedded.diffused.depth}
+    return {
+        "cells": X.shape[0],
+        "landmarks": n_landmarks,
+        "depth": embedded.diffused.depth,
+        "seconds": ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items()),
+    }
+
+
+class _Seconds(dict):
+    """What each stage took."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def took(self, stage: str) -> None:
+        now = time.perf_counter()
+        self[stage], self._began = now - self._began, now
 
 
 def _representation(group, use_rep: str):

@@ -16,6 +16,8 @@ from anndata import AnnData, read_h5ad
 from scanpy import logging as logg
 
 ENVIRONMENT = "ENTROPATH_SC_DATA"
+# Without an answer for this long, there is no network.
+TIMEOUT_SECONDS = 20
 
 
 def load(name: str) -> AnnData:
@@ -91,11 +93,12 @@ def _download(url: str, target: Path, sha256: str, name: str) -> Path:
     partial = target.with_name(target.name + ".part")
     logg.info(f"downloading {url}")
     try:
-        urllib.request.urlretrieve(url, partial)
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, partial.open("wb") as stream:
+            shutil.copyfileobj(answer, stream)
         _verify(partial, sha256)
-    except urllib.error.URLError as error:
+    except (urllib.error.URLError, TimeoutError) as error:
         raise ConnectionError(
-            f"Could not download {name!r} from {url} ({error.reason}). "
+            f"Could not download {name!r} from {url} ({getattr(error, 'reason', error)}). "
             f"Without a network, put {target.name} in a folder and set {ENVIRONMENT} to it."
         ) from error
     except ValueError:

@@ -165,7 +165,8 @@ def _representation_like(adata_new: AnnData, adata_ref: AnnData, keys: Keys, ref
     if X.shape[1] < n_columns or (X.shape[1] > n_columns and not sliced):
         raise ValueError(
             f"{use_rep!r} of adata_new has {X.shape[1]} columns, that of the reference {n_columns}. "
-            "Both must be the same representation."
+            "Both must be the same representation"
+            + (": pass use_reference_pca=True to compute it from adata_new.X." if use_rep == "X_pca" else ".")
         )
     if use_rep == "X_pca" and "PCs" in adata_new.varm and "PCs" in adata_ref.varm:
         shared = adata_new.var_names.intersection(adata_ref.var_names)
