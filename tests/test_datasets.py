@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
+import json
+import threading
 import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -96,20 +101,47 @@ def test_an_unknown_name_lists_what_there_is():
 
 def test_downloads_are_checked_and_cached(published, monkeypatch, tmp_path):
     monkeypatch.delenv("ENTROPATH_SC_DATA")
-    manifest = _load.manifest_folder() / "tiny.toml"
-    manifest.write_text(manifest.read_text().replace("http://127.0.0.1:9/tiny.h5ad", published.as_uri()))
-    ep.datasets.load("tiny")
-    published.unlink()
-    assert ep.datasets.load("tiny").n_obs == 120
+    handler = functools.partial(QuietHandler, directory=published.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        manifest = _load.manifest_folder() / "tiny.toml"
+        address = f"http://127.0.0.1:{server.server_port}/"
+        manifest.write_text(manifest.read_text().replace("http://127.0.0.1:9/", address))
+        ep.datasets.load("tiny")
+        kept = tmp_path / "cache" / "entropath_sc" / "tiny.h5ad"
+        assert kept.read_bytes() == published.read_bytes()
+        kept.unlink()
+        published.write_bytes(published.read_bytes() + b"x")
+        with pytest.raises(ValueError, match="does not match the known hash"):
+            ep.datasets.load("tiny")
+        assert not kept.exists()
+        server.shutdown()
 
 
-def test_manifests_are_complete():
-    for path in _load.manifest_folder().glob("*.toml"):
-        manifest = tomllib.loads(path.read_text())
-        assert {"title", "citation", "licence", "n_cells", "n_genes", "label_key", "root"} <= set(manifest), path
-        for file in manifest["files"]:
-            assert len(file["sha256"]) == 64, path
-        assert set(manifest["preprocessing"]) == {"target_sum", "n_top_genes", "n_pcs", "n_neighbors"}, path
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+MANIFESTS = sorted(_load.manifest_folder().glob("*.toml"))
+
+
+def test_all_data_sets_have_a_manifest():
+    names = {path.stem for path in MANIFESTS}
+    assert names == {"embryoid", "lymphoid", "marrow", "nestorowa", "pancreas", "paul15", "pbmc", "root_atlas"}
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_manifests_follow_the_schema(path):
+    schema = json.loads((path.parent / "schema.json").read_text())
+    jsonschema.validate(tomllib.loads(path.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**tomllib.loads(path.read_text()), "mood": "good"}, schema)
+
+
+def test_a_data_set_without_a_checked_file_says_where_it_comes_from():
+    with pytest.raises(FileNotFoundError, match="GSE81682"):
+        ep.datasets.load("nestorowa")
 
 
 def test_the_hole_is_empty_and_the_rest_is_not():

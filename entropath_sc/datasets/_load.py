@@ -5,19 +5,16 @@ import os
 import shutil
 import tempfile
 import tomllib
-import urllib.error
-import urllib.request
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import pooch
 import scanpy as sc
 from anndata import AnnData, read_h5ad
 from scanpy import logging as logg
 
 ENVIRONMENT = "ENTROPATH_SC_DATA"
-# Without an answer for this long, there is no network.
-TIMEOUT_SECONDS = 20
 
 
 def load(name: str) -> AnnData:
@@ -37,6 +34,11 @@ def load(name: str) -> AnnData:
     holds title, citation, licence and the names of the label and the root.
     """
     manifest = read_manifest(name)
+    if not manifest["files"]:
+        raise FileNotFoundError(
+            f"{name!r}: no file with a known checksum is on record, so it cannot be loaded by name. "
+            f"Its source is {manifest['source']}; read it with anndata, and preprocess it as its manifest says."
+        )
     path, file = _find(name, manifest["files"])
     logg.info(f"reading {path}")
     adata = _read(path, file)
@@ -74,8 +76,9 @@ def _find(name: str, files: list[dict[str, str]]) -> tuple[Path, dict[str, str]]
                 return path, file
     for file in files:
         if "url" in file:
-            return _download(file["url"], cache_folder() / file["name"], file["sha256"], name), file
-    raise FileNotFoundError(f"{name!r}: none of {[file['name'] for file in files]} in {folders or ENVIRONMENT}.")
+            return _download(file, name), file
+    names = " or ".join(file["name"] for file in files)
+    raise FileNotFoundError(f"{name!r} cannot be downloaded: put {names} in a folder and set {ENVIRONMENT} to it.")
 
 
 def _verify(path: Path, sha256: str) -> None:
@@ -88,23 +91,16 @@ def _verify(path: Path, sha256: str) -> None:
         )
 
 
-def _download(url: str, target: Path, sha256: str, name: str) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".part")
-    logg.info(f"downloading {url}")
+def _download(file: dict[str, str], name: str) -> Path:
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, partial.open("wb") as stream:
-            shutil.copyfileobj(answer, stream)
-        _verify(partial, sha256)
-    except (urllib.error.URLError, TimeoutError) as error:
+        return Path(
+            pooch.retrieve(file["url"], known_hash=f"sha256:{file['sha256']}", fname=file["name"], path=cache_folder())
+        )
+    except OSError as error:
         raise ConnectionError(
-            f"Could not download {name!r} from {url} ({getattr(error, 'reason', error)}). "
-            f"Without a network, put {target.name} in a folder and set {ENVIRONMENT} to it."
+            f"Could not download {name!r} from {file['url']} ({type(error).__name__}). "
+            f"Without a network, put {file['name']} in a folder and set {ENVIRONMENT} to it."
         ) from error
-    except ValueError:
-        partial.unlink()
-        raise
-    return partial.replace(target)
 
 
 def _read(path: Path, file: dict[str, str]) -> AnnData:
