@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import anndata as ad
+import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.testing.compare import compare_images
+from matplotlib.testing.decorators import remove_ticks_and_titles
 
 import entropath_sc as ep
 
@@ -20,7 +28,7 @@ def ordered(cells):
     return cells
 
 
-@pytest.mark.parametrize("plot", [ep.pl.embedding, ep.pl.depth, ep.pl.pseudotime])
+@pytest.mark.parametrize("plot", [ep.pl.embedding, ep.pl.density, ep.pl.depth, ep.pl.pseudotime])
 def test_plots_draw_on_given_axes_or_return_a_figure(ordered, plot):
     _, ax = plt.subplots()
     assert plot(ordered, ax=ax, show=False) is ax
@@ -81,3 +89,99 @@ def test_missing_results_say_what_to_run(cells):
         ep.pl.depth(cells)
     with pytest.raises(KeyError, match=r"entropath_pseudotime.*ep\.tl\.pseudotime"):
         ep.pl.pseudotime(cells)
+
+
+def test_density_counts_cells_or_averages_a_column(ordered):
+    counts = ep.pl.density(ordered, gridsize=15, show=False).collections[0].get_array()
+    assert counts.sum() == ordered.n_obs
+    means = ep.pl.density(ordered, "time", gridsize=15, show=False).collections[0].get_array()
+    assert ordered.obs["time"].min() <= means.min() < means.max() <= ordered.obs["time"].max()
+    with pytest.raises(ValueError, match=r"no column of numbers in .*; there is 'time'"):
+        ep.pl.density(ordered, "branch")
+
+
+def test_plots_take_a_dask_array(ordered):
+    expected = ep.pl.density(ordered, gridsize=15, show=False).collections[0].get_array()
+    ordered.obsm["X_entropath"] = da.from_array(ordered.obsm["X_entropath"], chunks=(100, 2))
+    found = ep.pl.density(ordered, gridsize=15, show=False).collections[0].get_array()
+    np.testing.assert_array_equal(found, expected)
+    ep.pl.pseudotime(ordered, show=False)
+
+
+def test_an_interactive_view_has_every_cell_once(ordered):
+    figure = ep.pl.interactive(ordered, "branch", hover=["time"])
+    assert [trace.name for trace in figure.data] == list(ordered.obs["branch"].cat.categories)
+    assert sum(len(trace.x) for trace in figure.data) == ordered.n_obs
+    assert "time: " in figure.data[0].text[0]
+    plain, by_gene = ep.pl.interactive(ordered), ep.pl.interactive(ordered, ordered.var_names[0])
+    np.testing.assert_array_equal(plain.data[0].x, ordered.obsm["X_entropath"][:, 0])
+    assert len(by_gene.data[0].marker.color) == ordered.n_obs
+    ep.tl.embedding(ordered, n_components=3)
+    assert ep.pl.interactive(ordered, "time").data[0].type == "scatter3d"
+    with pytest.raises(KeyError, match=r"Run `ep\.tl\.embedding\(adata\)` first"):
+        ep.pl.interactive(ordered, key="other")
+
+
+# Pictures, of values that are set by hand: what is tested is the drawing.
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(0)
+    time = rng.random(400)
+    side = np.where(rng.random(400) < 0.5, 1.0, -1.0)
+    adata = ad.AnnData(obs={"time": time, "branch": pd.Categorical(np.where(side > 0, "up", "down"))})
+    bent = np.maximum(time - 0.4, 0) * side
+    adata.obsm["X_entropath"] = np.column_stack([time, bent]) + 0.02 * rng.normal(size=(400, 2))
+    adata.obs["entropath_pseudotime"] = adata.obs["entropath_potential"] = time
+    depths = np.arange(1, 101)
+    adata.uns["entropath"] = {
+        "depth": {
+            "depths": depths,
+            "entropy": 6 * np.exp(-depths / 15),
+            "knee": 25,
+            "knee_range": np.array([22, 27]),
+            "times": np.array([1.0, 2.0, 4.0, 8.0, 16.0]),
+            "agreement": np.array([1.0, 0.999, 0.997, 0.994, 0.98]),
+            "consistent": 8.0,
+            "chosen": 8.0,
+        },
+        "pseudotime": {"roots": adata.obs_names[[time.argmin()]].to_numpy(dtype=object)},
+    }
+    return adata
+
+
+PICTURES = {
+    "embedding": lambda adata: ep.pl.embedding(adata, "branch", return_fig=True),
+    "density": lambda adata: ep.pl.density(adata, "time", gridsize=20, return_fig=True),
+    "depth": lambda adata: ep.pl.depth(adata, return_fig=True),
+    "pseudotime": lambda adata: ep.pl.pseudotime(adata, return_fig=True),
+}
+BASELINES = Path(__file__).parent / "baseline"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_look_as_they_did(drawn, name, tmp_path):
+    """To accept a new look: delete the file in tests/baseline, run the test once, and look at what it wrote."""
+    with plt.rc_context({"font.family": "DejaVu Sans", "figure.dpi": 60, "savefig.dpi": 60}):
+        figure = PICTURES[name](drawn)
+        # Text is drawn differently by each version of the font library; the rest is not.
+        remove_ticks_and_titles(figure)
+        for ax in figure.axes:
+            ax.set(xlabel="", ylabel="")
+            for text in ax.get_legend().get_texts() if ax.get_legend() else []:
+                text.set_text("")
+        figure.set_size_inches(4.5, 3.5)
+        figure.savefig(tmp_path / f"{name}.png")
+    baseline = BASELINES / f"{name}.png"
+    if not baseline.exists():
+        shutil.copy(tmp_path / f"{name}.png", baseline)
+        pytest.fail(f"There was no {baseline}; it is there now.")
+    assert compare_images(str(baseline), str(tmp_path / f"{name}.png"), tol=TOLERANCE) is None
+    # Another picture is another picture.
+    other = BASELINES / f"{'depth' if name == 'density' else 'density'}.png"
+    assert compare_images(str(other), str(tmp_path / f"{name}.png"), tol=TOLERANCE) is not None
+
+
+# Root mean square over pixels, of 255: a few pixels of antialiasing, but no other mark, colour or curve.
+TOLERANCE = 6.0

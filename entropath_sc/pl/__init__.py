@@ -1,5 +1,6 @@
 """Plots, on scanpy's own."""
 
-from ._plots import depth, embedding, pseudotime
+from ._interactive import interactive
+from ._plots import density, depth, embedding, pseudotime
 
-__all__ = ["depth", "embedding", "pseudotime"]
+__all__ = ["density", "depth", "embedding", "interactive", "pseudotime"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,6 +9,7 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+from pandas.api.types import is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
 
@@ -67,7 +68,7 @@ def embedding(
     >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
     """
     keys = Keys(key)
-    _require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
     needed = 3 if projection == "3d" else 2
     if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
         raise ValueError(
@@ -75,7 +76,7 @@ def embedding(
             f"Run `ep.tl.embedding(adata, n_components={needed})`."
         )
     return sc.pl.embedding(
-        adata,
+        _in_memory(adata, keys),
         basis=key,
         color=color,
         projection=projection,
@@ -88,6 +89,68 @@ def embedding(
         show=show,
         return_fig=return_fig,
     )
+
+
+def density(
+    adata: AnnData,
+    color: str | None = None,
+    *,
+    key: str = DEFAULT_KEY,
+    gridsize: int = 120,
+    color_map: str = "viridis",
+    ax: Axes | None = None,
+    show: bool | None = None,
+    return_fig: bool = False,
+) -> Figure | Axes | None:
+    """The embedding in hexagons, for so many cells that points would hide each other.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after `ep.tl.embedding`; its coordinates may be a dask array.
+    color
+        A column of numbers in `adata.obs`, whose mean over each hexagon is shown. By default the number of cells, on a
+        logarithmic scale.
+    key
+        The `key_added` of the embedding.
+    gridsize
+        Hexagons across the plot.
+    color_map
+        As in scanpy.
+    ax
+        Axes to draw on.
+    show
+        Show the figure; by default as scanpy's settings say.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    The figure if `return_fig`, else the axes if `show` is false.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.embedding(adata)
+    >>> fig = ep.pl.density(adata, "time", gridsize=30, return_fig=True)
+    """
+    keys = Keys(key)
+    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    values = None
+    if color is not None:
+        if color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
+            numbers = ", ".join(repr(name) for name in adata.obs if is_numeric_dtype(adata.obs[name])) or "none"
+            raise ValueError(f"color={color!r} is no column of numbers in adata.obs; there is {numbers}.")
+        values = adata.obs[color].to_numpy()
+    if ax is None:
+        _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+    x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
+    scale = "log" if values is None else None
+    drawn = ax.hexbin(x, y, C=values, gridsize=gridsize, bins=scale, cmap=color_map, mincnt=1, rasterized=True)
+    ax.figure.colorbar(drawn, ax=ax, label="cells" if color is None else f"mean of {color}")
+    ax.set(xlabel=f"{key}1", ylabel=f"{key}2", xticks=[], yticks=[])
+    return _finished(ax, show, return_fig)
 
 
 def depth(
@@ -125,7 +188,7 @@ def depth(
     >>> fig = ep.pl.depth(adata, return_fig=True)
     """
     stored = adata.uns.get(Keys(key).uns, {})
-    _require(stored, "depth", f"uns[{key!r}]", "ep.tl.embedding(adata)")
+    require(stored, "depth", f"uns[{key!r}]", "ep.tl.embedding(adata)")
     found = stored["depth"]
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
@@ -192,14 +255,14 @@ def pseudotime(
     >>> fig = ep.pl.pseudotime(adata, return_fig=True)
     """
     keys = Keys(key)
-    _require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
-    _require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
+    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
     ends = adata.uns[keys.uns]["pseudotime"]
     for name, marker, color in (("roots", "*", ORANGE), ("terminals", "X", BLACK)):
-        at = adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))]
+        at = np.asarray(adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))])
         if len(at):
             label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
             if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
@@ -210,7 +273,17 @@ def pseudotime(
     return _finished(ax, show, return_fig)
 
 
-def _require(mapping, field: str, where: str, command: str) -> None:
+def _in_memory(adata: AnnData, keys: Keys) -> AnnData:
+    """The same object, with coordinates that scanpy can draw: where they are a dask array, a light one around them."""
+    coordinates = adata.obsm[keys.coordinates]
+    if isinstance(coordinates, np.ndarray):
+        return adata
+    obsm = {keys.coordinates: np.asarray(coordinates)}
+    return AnnData(adata.X, obs=adata.obs, var=adata.var, uns=adata.uns, obsm=obsm)
+
+
+def require(mapping: Mapping, field: str, where: str, command: str) -> None:
+    """Refuse to draw what has not been computed, and name the command."""
     if field not in mapping:
         raise KeyError(f"No adata.{where}[{field!r}]. Run `{command}` first.")
 

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scanpy as sc
+from anndata import AnnData
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+from .._keys import DEFAULT_KEY, Keys
+from ._plots import require
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def interactive(
+    adata: AnnData,
+    color: str | None = None,
+    *,
+    key: str = DEFAULT_KEY,
+    hover: Sequence[str] = (),
+    color_map: str = "Viridis",
+    size: float = 3.0,
+) -> Figure:
+    """The embedding to turn and to zoom into, in two or three dimensions; a cell tells its barcode under the mouse.
+
+    Needs plotly: `pip install "entropath_sc[interactive]"`.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after `ep.tl.embedding`; three dimensions are drawn where it has three or more.
+    color
+        A column of `adata.obs`, or a gene.
+    key
+        The `key_added` of the embedding.
+    hover
+        Columns of `adata.obs` that are shown under the mouse.
+    color_map
+        Name of a plotly colour scale, for numbers.
+    size
+        Size of a cell.
+
+    Returns
+    -------
+    A plotly figure; notebooks show it, and `figure.write_html` keeps it.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=300)
+    >>> ep.tl.embedding(adata, n_components=3)
+    >>> figure = ep.pl.interactive(adata, "branch", hover=["time"])
+    """
+    try:
+        from plotly import graph_objects as go
+    except ImportError as error:
+        raise ImportError('An interactive view needs plotly: `pip install "entropath_sc[interactive]"`.') from error
+    keys = Keys(key)
+    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    Y = np.asarray(adata.obsm[keys.coordinates])
+    draw = go.Scatter3d if Y.shape[1] > 2 else go.Scattergl
+    axes = dict(zip("xyz", Y.T, strict=False))
+    under_mouse = [f"{barcode}" for barcode in adata.obs_names]
+    for column in hover:
+        values = adata.obs[column]
+        under_mouse = [f"{text}<br>{column}: {value}" for text, value in zip(under_mouse, values, strict=True)]
+
+    def trace(cells: np.ndarray, name: str | None, marker: dict):
+        some = {axis: values[cells] for axis, values in axes.items()}
+        text = [under_mouse[i] for i in np.flatnonzero(cells)]
+        return draw(**some, mode="markers", name=name, text=text, hoverinfo="text", marker={"size": size, **marker})
+
+    everybody = np.ones(adata.n_obs, dtype=bool)
+    if color is None:
+        traces = [trace(everybody, None, {"color": "#0072B2"})]
+    else:
+        values = sc.get.obs_df(adata, [color])[color]
+        if is_numeric_dtype(values) and not is_bool_dtype(values):
+            marker = {"color": values.to_numpy(), "colorscale": color_map, "colorbar": {"title": color}}
+            traces = [trace(everybody, None, marker)]
+        else:
+            groups = values.astype("category").cat
+            palette = adata.uns.get(f"{color}_colors", sc.pl.palettes.default_102)
+            traces = [
+                trace((values == group).to_numpy(), str(group), {"color": palette[i % len(palette)]})
+                for i, group in enumerate(groups.categories)
+            ]
+    figure = go.Figure(traces)
+    figure.update_layout(template="simple_white", legend={"itemsizing": "constant"}, margin={"t": 20})
+    return figure
