@@ -241,7 +241,7 @@ def _draw(adata, folder: Path, colors: list[str], key: str, *, ordered: bool) ->
     from . import pl
 
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"embedding": pl.embedding(adata, colors or None, key=key, return_fig=True)}
+    figures: dict[str, Any] = {"embedding": pl.embedding(adata, colors or None, key=key, return_fig=True)}
     figures["depth"] = pl.depth(adata, key=key, return_fig=True)
     if ordered:
         figures["pseudotime"] = pl.pseudotime(adata, key=key, return_fig=True)

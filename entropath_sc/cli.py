@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from ._run import add_run, run
 
@@ -51,7 +52,7 @@ def run_demo(output: Path, n_cells: int, seed: int) -> int:
     tl.pseudotime(adata, root=adata.uns["root"])
     step("figures and demo.h5ad")
     output.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, Callable[[], plt.Figure]] = {
+    figures: dict[str, Callable[[], Any]] = {
         "embedding": lambda: pl.embedding(adata, "branch", return_fig=True),
         "depth": lambda: pl.depth(adata, return_fig=True),
         "pseudotime": lambda: pl.pseudotime(adata, return_fig=True),

@@ -66,14 +66,11 @@ def diffuse(
         if not walk.keeps(time, kernel):
             break
         chosen, consistent = kernel, time
-    if depth == "auto":
-        depth = consistent
-    else:
-        depth = knee.depth if depth == "knee" else depth
-        chosen = diffusing.heat_kernel(rescaled, depth, reach=reach)
-    return Diffused(
-        chosen, perron.lambda_max, float(depth), knee, np.array(walk.times), np.array(walk.agreement), consistent
-    )
+    at = consistent
+    if depth != "auto":
+        at = float(knee.depth if depth == "knee" else depth)
+        chosen = diffusing.heat_kernel(rescaled, at, reach=reach)
+    return Diffused(chosen, perron.lambda_max, at, knee, np.array(walk.times), np.array(walk.agreement), consistent)
 
 
 def embed(

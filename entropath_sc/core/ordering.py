@@ -36,7 +36,9 @@ class RootEnsemble:
     log_mass: np.ndarray
 
 
-def heat_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depths: np.ndarray) -> RootEnsemble:
+def heat_from(
+    A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depths: np.ndarray | float
+) -> RootEnsemble:
     """log of e^{-t(I - A/λ)} applied to a non-negative ``source``, for all depths t in one pass.
 
     The series has positive terms only, so each entry is accurate relative to itself. Cells so far away that the series
@@ -108,25 +110,34 @@ def potential_from(
     depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is
     -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
     """
-    times, agreement = np.empty(0), np.empty(0)
-    if depth == "auto":
+    times: np.ndarray = np.empty(0)
+    agreement: np.ndarray = np.empty(0)
+    log_mass = None
+    if isinstance(depth, str):
         ensemble = heat_from(A, lambda_max, source, CANDIDATE_DEPTHS)
         chosen, agreement = consistent_depth(ensemble)
-        times, depth = CANDIDATE_DEPTHS[1:], float(CANDIDATE_DEPTHS[chosen])
-        if kind == "symmetric" and diffusion == "heat":
-            return Potential(_averaged(A, -ensemble.log_mass[chosen], depth), depth, times, agreement)
+        times, depth, log_mass = CANDIDATE_DEPTHS[1:], float(CANDIDATE_DEPTHS[chosen]), ensemble.log_mass[chosen]
     if kind == "normalised":
-        return Potential(_normalised_from(A, lambda_max, source, diffusion, depth), depth, times, agreement)
+        values = _normalised_from(A, lambda_max, source, diffusion, depth)
+    elif kind == "symmetric" and diffusion == "heat":
+        if log_mass is None:
+            log_mass = heat_from(A, lambda_max, source, depth).log_mass[0]
+        values = _averaged(A, -log_mass, depth)
+    else:
+        values = _walk_from(A, lambda_max, source, kind, diffusion, depth)
+    return Potential(values, depth, times, agreement)
+
+
+def _walk_from(
+    A: sp.csr_matrix, lambda_max: float, source: np.ndarray, kind: str, diffusion: str, depth: float
+) -> np.ndarray:
     log_psi = perron_pair(A).log_psi if kind == "merw" else np.zeros(A.shape[0])
     # The walk divides by ψ at the root; relative to the largest such weight nothing overflows.
     inside = source > 0
     weighted = np.zeros(A.shape[0])
     weighted[inside] = source[inside] * np.exp(log_psi[inside].min() - log_psi[inside])
     spread = heat_from if diffusion == "heat" else power_from
-    log_mass = spread(A, lambda_max, weighted, depth).log_mass[0]
-    if kind == "symmetric" and diffusion == "heat":
-        return Potential(_averaged(A, -log_mass, depth), depth, times, agreement)
-    return Potential(-log_mass - log_psi, depth, times, agreement)
+    return -spread(A, lambda_max, weighted, depth).log_mass[0] - log_psi
 
 
 def _averaged(A: sp.csr_matrix, potential: np.ndarray, depth: float) -> np.ndarray:

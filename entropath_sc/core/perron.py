@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg, eigsh
 
 from .hops import continue_by_hops, count_hops
+
+# A sparse matrix, or an array.
+Matrix: TypeAlias = Any
 
 # Lanczos is accurate relative to the largest entry only; entries below this fraction of it are found in further stages.
 TRUST = 1e-8
@@ -31,7 +35,7 @@ class PerronPair:
     residual: float
 
 
-def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_steps: int = 200) -> PerronPair:
+def perron_pair(A: Matrix, *, tolerance: float = 1e-6, max_steps: int = 200) -> PerronPair:
     """λ_max and log ψ: Lanczos for the large entries, staged solves for the small ones, and power steps to polish.
 
     ψ localises on real graphs and may span more than the range of floats, so it is kept as a logarithm: the steps,
@@ -56,7 +60,7 @@ def perron_pair(A: sp.csr_matrix | np.ndarray, *, tolerance: float = 1e-6, max_s
 
 
 def _polished(
-    A: sp.csr_matrix | np.ndarray, lambda_max: float, log_psi: np.ndarray, tolerance: float, max_steps: int
+    A: Matrix, lambda_max: float, log_psi: np.ndarray, tolerance: float, max_steps: int
 ) -> tuple[np.ndarray, float]:
     """log ψ after power steps, and the largest relative residual of the eigenvalue equation."""
     ratios = np.ones(len(log_psi))
@@ -76,7 +80,7 @@ def _polished(
     return log_psi + np.log(ratios), residual
 
 
-def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray, patience: int) -> np.ndarray:
+def _continued(A: Matrix, lambda_max: float, psi: np.ndarray, patience: int) -> np.ndarray:
     """log ψ where Lanczos can be trusted, and from there outward in stages, each as deep as floats are accurate.
 
     Given ψ inside, ψ outside solves (λI - A_out) ψ_out = A_out,in ψ_in, which is positive definite. Conjugate gradients
@@ -109,7 +113,7 @@ def _continued(A: sp.csr_matrix | np.ndarray, lambda_max: float, psi: np.ndarray
     return log_psi
 
 
-def conjugated(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> sp.csr_matrix | np.ndarray:
+def conjugated(A: Matrix, log_psi: np.ndarray) -> Matrix:
     """S⁻¹AS with S = diag(exp(log_psi)); only ratios between neighbours are formed."""
     if sp.issparse(A):
         rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
@@ -119,14 +123,14 @@ def conjugated(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> sp.csr_mat
         return np.where(A > 0, A * np.exp(log_psi[None, :] - log_psi[:, None]), 0.0)
 
 
-def transition_matrix(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> sp.csr_matrix | np.ndarray:
+def transition_matrix(A: Matrix, log_psi: np.ndarray) -> Matrix:
     """T_ij = A_ij ψ_j / (Aψ)_i: the maximum entropy random walk, whose rows sum to one whatever ψ's last digits."""
     T = conjugated(A, log_psi)
     row_sums = np.asarray(T.sum(axis=1)).ravel()
     return sp.diags(1.0 / row_sums).dot(T).tocsr() if sp.issparse(T) else T / row_sums[:, None]
 
 
-def log_stationary(A: sp.csr_matrix | np.ndarray, log_psi: np.ndarray) -> np.ndarray:
+def log_stationary(A: Matrix, log_psi: np.ndarray) -> np.ndarray:
     """Logarithm of π_i ∝ ψ_i (Aψ)_i, which is ψ_i² for the exact ψ, and always the one T is reversible for."""
     log_pi = 2 * log_psi + np.log(np.asarray(conjugated(A, log_psi).sum(axis=1)).ravel())
     top = log_pi.max()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -146,8 +147,9 @@ def density(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
-    scale = "log" if values is None else None
-    drawn = ax.hexbin(x, y, C=values, gridsize=gridsize, bins=scale, cmap=color_map, mincnt=1, rasterized=True)
+    drawn = ax.hexbin(
+        x, y, C=values, gridsize=gridsize, bins=None if color else "log", cmap=color_map, mincnt=1, rasterized=True
+    )
     ax.figure.colorbar(drawn, ax=ax, label="cells" if color is None else f"mean of {color}")
     ax.set(xlabel=f"{key}1", ylabel=f"{key}2", xticks=[], yticks=[])
     return _finished(ax, show, return_fig)
@@ -267,7 +269,7 @@ def pseudotime(
             label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
             if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
                 at = at[[np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()]]
-            ax.scatter(*at.T[:2], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
+            ax.scatter(at[:, 0], at[:, 1], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
     if ax.get_legend_handles_labels()[0]:  # none where the cells have been subset since
         ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
@@ -290,7 +292,7 @@ def require(mapping: Mapping, field: str, where: str, command: str) -> None:
 
 def _finished(ax: Axes, show: bool | None, return_fig: bool) -> Figure | Axes | None:
     if return_fig:
-        return ax.figure
+        return cast(Figure, ax.figure)
     if sc.settings.autoshow if show is None else show:
         plt.show()
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from contextlib import contextmanager
 from numbers import Real
 
@@ -11,19 +11,19 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Refuse a word that is not one of the choices, and list them."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not known. Choose one of {', '.join(map(repr, choices))}.")
 
 
-def check_count(name: str, value: int, least: int) -> None:
+def check_count(name: str, value: float, least: int) -> None:
     """Refuse what is not a whole number, or is too small."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
 
 
-def check_depth(depth: float | str, diffusion: str, rules: Sequence[str]) -> None:
+def check_depth(depth: float | str, diffusion: str, rules: Collection[str]) -> None:
     """Refuse what is neither a rule nor a depth: any positive time for heat, whole steps for the power."""
     if isinstance(depth, str):
         check_choice("depth", depth, rules)
@@ -33,13 +33,18 @@ def check_depth(depth: float | str, diffusion: str, rules: Sequence[str]) -> Non
         raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
 
 
+def all_threads() -> int:
+    """As many as numba may use."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
 @contextmanager
 def threads(n_jobs: int | None):
     """Limit BLAS and numba to ``n_jobs`` threads while it lasts; None and -1 leave them as they are."""
     if n_jobs is not None and n_jobs != -1:
         check_count("n_jobs", n_jobs, 1)
     before = numba.get_num_threads()
-    limit = before if n_jobs in (None, -1) else min(n_jobs, numba.config.NUMBA_NUM_THREADS)
+    limit = before if n_jobs in (None, -1) else min(n_jobs, all_threads())
     numba.set_num_threads(limit)
     try:
         with threadpool_limits(limits=None if n_jobs in (None, -1) else n_jobs):

@@ -9,10 +9,10 @@ import multiprocessing
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import gen_batches
@@ -22,7 +22,9 @@ from ..core.affinity import bridge_components
 from ..core.parallel import ONE_AT_A_TIME
 from ..core.placement import Nodes, Voting
 from ..core.progress import Report
-from ._checks import threads
+from ._checks import all_threads, threads
+
+Store = str | PathLike | None
 
 # Smaller chunks are joined to blocks of at least this many cells: below, a task costs more than its work.
 LEAST_BLOCK_CELLS = 32_768
@@ -77,7 +79,7 @@ def _zarr():
     return zarr
 
 
-def add_up(X, function: Callable[[np.ndarray], sp.csr_matrix], *, store: str | None, stage: str, report: Report):
+def add_up(X, function: Callable[[np.ndarray], sp.csr_matrix], *, store: Store, stage: str, report: Report):
     """The sum over all blocks of a function's sparse matrices, in the order of the blocks."""
     blocks = X.to_delayed().ravel()
     checkpoint, done = _begin(X, function, store, stage)
@@ -112,7 +114,7 @@ def _read_part(checkpoint: Checkpoint, i: int) -> sp.csr_matrix:
 
 
 def map_cells(
-    X, function: Callable[[np.ndarray], np.ndarray], n_columns: int, dtype, *, store: str | None, stage: str, report
+    X, function: Callable[[np.ndarray], np.ndarray], n_columns: int, dtype, *, store: Store, stage: str, report
 ):
     """A function of each block's cells, as a dask array: lazy without a store, and read from the store with one."""
     import dask.array
@@ -140,13 +142,14 @@ def _store_block(X, i: int, function: Callable, checkpoint: Checkpoint, start: i
     checkpoint.finish(i)
 
 
-def _begin(X, function: Callable, store: str | None, stage: str) -> tuple[Checkpoint | None, np.ndarray]:
+def _begin(X, function: Callable, store: Store, stage: str) -> tuple[Checkpoint | None, np.ndarray]:
     from dask.base import tokenize
 
     n_blocks = X.numblocks[0]
     if store is None:
         return None, np.zeros(n_blocks, dtype=bool)
-    checkpoint = Checkpoint(str(Path(store).absolute()) if "://" not in str(store) else str(store), stage)
+    # Workers may run in another folder; an address is one everywhere.
+    checkpoint = Checkpoint(str(store) if "://" in str(store) else str(Path(store).absolute()), stage)
     return checkpoint, checkpoint.opened(tokenize(function, X.shape, X.chunksize), n_blocks)
 
 
@@ -177,7 +180,7 @@ def _own_threads() -> int:
         except ValueError:  # not in a worker
             pass
     in_pool = multiprocessing.current_process().name != "MainProcess"
-    return 1 if in_pool else numba.config.NUMBA_NUM_THREADS
+    return 1 if in_pool else all_threads()
 
 
 def landmark_graph(
@@ -189,7 +192,7 @@ def landmark_graph(
     n_neighbors: int,
     kernel: str,
     decay: float,
-    store: str | None,
+    store: Store,
     report: Report,
 ) -> tuple[Nodes, sp.csr_matrix]:
     """Landmarks of a dask array, and the connected graph among them: ``anchor`` reads all cells, ``knn`` none."""

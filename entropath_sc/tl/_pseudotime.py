@@ -138,10 +138,10 @@ def pseudotime(
         return ordering.potential_from(A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth)
 
     found = from_cells(roots, depth)
-    potentials = [found.values]
+    columns = [found.values]
     if terminals is not None:
-        potentials.append(from_cells(terminals, found.depth).values)
-    potentials = np.stack(potentials, axis=1)
+        columns.append(from_cells(terminals, found.depth).values)
+    potentials = np.stack(columns, axis=1)
     on_cells = _carried(X, reference, potentials, keys.potential, store) if on_landmarks else potentials
     free_energy = ordering.anchored(on_cells[:, 0], roots)
     order = ordering.scaled(free_energy, scaling)
@@ -184,7 +184,7 @@ def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
             "or set adata.uns['iroot'] to the position of a cell."
         )
     iroot = adata.uns["iroot"]
-    if not isinstance(iroot, Integral) or not 0 <= iroot < adata.n_obs:
+    if not isinstance(iroot, Integral) or not 0 <= int(iroot) < adata.n_obs:
         raise ValueError(
             f"adata.uns['iroot'] is {iroot!r}, not a position among the {adata.n_obs} cells. Pass `root=` a barcode."
         )
