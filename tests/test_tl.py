@@ -379,3 +379,26 @@ def test_depth_of_the_embedding_for_the_order(cells):
     ep.tl.embedding(cells, depth=6)
     ep.tl.pseudotime(cells, root=cells.uns["root"], depth="embedding")
     assert cells.uns["entropath"]["pseudotime"]["depth"] == 6
+
+
+@pytest.mark.parametrize("n_landmarks", [2000, 150])
+def test_a_named_representation_is_used_throughout(cells, n_landmarks):
+    other = cells.copy()
+    other.obsm["X_pca"] = cells.obsm["X_pca"][:, 5:]
+    ep.tl.embedding(other, n_landmarks=n_landmarks, landmark_graph="compressed")
+    cells.obsm["X_latent"] = other.obsm["X_pca"]
+    ep.tl.merw_graph(cells)  # in X_pca, and not to be used
+    ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph="compressed", use_rep="X_latent")
+    np.testing.assert_array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
+    assert cells.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_latent"
+    assert cells.uns["entropath"]["params"]["embedding"]["use_rep"] == "X_latent"
+    with pytest.raises(KeyError, match="X_nowhere"):
+        ep.tl.embedding(cells, n_landmarks=n_landmarks, use_rep="X_nowhere")
+
+
+def test_an_anchor_graph_in_a_named_representation_needs_no_neighbours(cells):
+    cells.obsm["X_latent"] = cells.obsm.pop("X_pca")
+    ep.tl.embedding(cells, n_landmarks=150, use_rep="X_latent")
+    assert cells.uns["entropath"]["params"]["embedding"]["landmark_graph"] == "anchor"
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    assert ep.metrics.pseudotime_agreement("entropath_pseudotime", "time", adata=cells)["spearman"] > 0.9

@@ -89,8 +89,8 @@ def embedding(
     n_project
         Landmarks that each other cell is placed among, by default 10. More of them would reach across folds.
     use_rep
-        Field of `adata.obsm` (or `'X'`) that landmarks and cells are found in, such as an integrated one; by default
-        the one behind the neighbour graph, else `'X_pca'`.
+        Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one; a graph that was made in another one is
+        made again. By default the one behind the neighbour graph, else `'X_pca'`.
     preset
         `'paper'`: the paper's landmarks (`'kmeans'`), landmark graph (`'knn'`), projection (50), depth (`'knee'`),
         diffusion (`'power'`) and dissimilarity (`'free_energy'`), where they are not given. It used the Gaussian kernel
@@ -164,7 +164,7 @@ def embedding(
         check_store(store, X)
         A = None
         if is_direct or not (landmark_graph == "anchor" or _lazy.is_lazy(X)):
-            A = read_graph(adata, keys)
+            A = read_graph(adata, keys, use_rep)
             if A is None:
                 new_graph = build_graph(adata, use_rep=use_rep, preset=preset, random_state=random_state)
                 A, params = new_graph.affinity, new_graph.params

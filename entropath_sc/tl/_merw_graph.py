@@ -239,9 +239,10 @@ def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool =
     )
 
 
-def read_graph(adata: AnnData, keys: Keys) -> sp.csr_matrix | None:
-    """The stored affinity, or None where `merw_graph` has not run."""
-    if keys.affinity not in adata.obsp:
+def read_graph(adata: AnnData, keys: Keys, use_rep: str | None = None) -> sp.csr_matrix | None:
+    """The stored affinity, or None where `merw_graph` has not run, or ran in another representation than asked for."""
+    made_in = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph", {}).get("use_rep")
+    if keys.affinity not in adata.obsp or use_rep not in (None, made_in):
         return None
     stored = adata.uns.get(keys.uns, {}).get("graph")
     if stored is None or int(np.sum(stored["component_sizes"])) != adata.n_obs:
