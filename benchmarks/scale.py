@@ -39,10 +39,9 @@ def make_store(path: Path, n_cells: int) -> None:
     group = zarr.open_group(partial, mode="r+", use_consolidated=False)
     del group["obs/_"]
     group["obs"].attrs["column-order"] = []
-    index, pca = group["obs/_index"], group["obsm/X_pca"]
-    names, attributes = dict(index.attrs), dict(pca.attrs)
+    attributes = dict(group["obsm/X_pca"].attrs)
     index = group["obs"].create_array("_index", shape=(n_cells,), chunks=(CHUNK,), dtype=str, overwrite=True)
-    index.attrs.update(names)
+    index.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
     pca = group["obsm"].create_array(
         "X_pca", shape=(n_cells, N_PCS), chunks=(CHUNK, N_PCS), dtype=np.float32, overwrite=True
     )

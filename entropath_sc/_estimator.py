@@ -101,6 +101,8 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def fit(self, X: Any, y: None = None) -> Self:
         """Embed the samples in the rows of ``X``; ``y`` is ignored."""
+        if hasattr(X, "obsm"):
+            raise TypeError("X is an AnnData object: use `ep.tl.embedding(adata)`, or fit adata.obsm['X_pca'].")
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=3)
         self._check_options(len(X))
         with threads(self.n_jobs):

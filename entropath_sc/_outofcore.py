@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,9 @@ def run_out_of_core(
             low, high = ranges[0]
             landmarks |= {"potential": found.values, "pseudotime": (found.values - low) / (high - low)}
     _write_uns(written, keys, entry)
-    zarr.consolidate_metadata(str(result))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata")  # anndata writes it in format 3 too
+        zarr.consolidate_metadata(str(result))
     if overwrite:
         shutil.rmtree(target, ignore_errors=True)
     result.rename(target)
@@ -127,7 +130,7 @@ def run_out_of_core(
     return {
         "cells": X.shape[0],
         "landmarks": n_landmarks,
-        "depth": embedded.diffused.depth,
+        "depth": f"{embedded.diffused.depth:g}",
         "seconds": ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items()),
     }
 
@@ -154,7 +157,12 @@ def _representation(group, use_rep: str):
 
 def _index(obs):
     """The array of barcodes."""
-    return obs[obs.attrs.get("_index", "_index")]
+    return _values(obs[obs.attrs.get("_index", "_index")])
+
+
+def _values(node):
+    """The array itself, or that of a nullable one, which anndata stores as a group with a mask."""
+    return node["values"] if hasattr(node, "keys") else node
 
 
 def _positions(obs, cells: Cells, name: str) -> np.ndarray:
@@ -164,12 +172,12 @@ def _positions(obs, cells: Cells, name: str) -> np.ndarray:
         if column not in obs:
             raise KeyError(f"{name}: there is no column obs/{column}; there is {', '.join(obs.attrs['column-order'])}.")
         array, wanted = obs[column], category
-        if hasattr(array, "keys"):  # a categorical
-            categories = [str(c) for c in array["categories"][:]]
+        if hasattr(array, "keys") and "categories" in array:
+            categories = [str(c) for c in _values(array["categories"])[:]]
             if category not in categories:
                 raise ValueError(f"{name}: no cell has {column} == {category!r}. It holds {', '.join(categories)}.")
             array, wanted = array["codes"], categories.index(category)
-        found = _scan(array, [wanted])
+        found = _scan(_values(array), [wanted])
     else:
         found = _scan(_index(obs), list(cells))
         if len(found) != len(cells):

@@ -52,7 +52,9 @@ def add_run(commands) -> argparse.ArgumentParser:
     graph = parser.add_argument_group("graph")
     graph.add_argument("--neighbors-key")
     graph.add_argument("--use-rep", help="representation to work in (default: that of the neighbours, else X_pca)")
-    graph.add_argument("--n-neighbors", type=int, default=15)
+    graph.add_argument(
+        "--n-neighbors", type=int, help="search neighbourhoods of this size (default: those there, or 15)"
+    )
     graph.add_argument("--kernel", choices=KERNELS)
     embedding = parser.add_argument_group("embedding")
     embedding.add_argument("--n-components", type=int, default=2)
@@ -126,6 +128,8 @@ def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -
             parser.error(f"{path} must end in .h5ad or .zarr.")
     if target.resolve() == source.resolve():
         parser.error("the output must not be the input: it is never overwritten.")
+    if source.resolve() in target.resolve().parents:
+        parser.error("the output must not lie inside the input: it is never changed.")
     if target.exists() and not options.overwrite:
         parser.error(f"{target} is there already. Choose another name, or pass --overwrite.")
     if options.root and options.root_label:
@@ -159,24 +163,29 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
 
     from . import tl
 
-    adata = ad.read_h5ad(options.input) if options.input.suffix == ".h5ad" else ad.read_zarr(options.input)
+    try:
+        adata = ad.read_h5ad(options.input) if options.input.suffix == ".h5ad" else ad.read_zarr(options.input)
+    except OSError as error:
+        raise OSError(f"{options.input} cannot be read: {error}") from error
     root = _roots(options)
     if root is not None:
         cell_indices(adata, root, "--root")  # an error now, rather than after the embedding
     if options.preprocess:
-        _preprocess(adata, options.n_neighbors)
+        _preprocess(adata, options.n_neighbors or 15)
     elif not (options.use_rep or options.neighbors_key or "neighbors" in adata.uns or "X_pca" in adata.obsm):
         raise ValueError(
             f"{options.input} has neither neighbours nor a PCA (obsm/X_pca). If X holds counts, pass --preprocess; "
             f"else name a representation with --use-rep: obsm holds {', '.join(adata.obsm) or 'nothing'}."
         )
     shared = {"preset": options.preset, "key_added": options.key_added}
+    if options.n_neighbors and not (options.preprocess or options.neighbors_key):
+        options.use_rep = options.use_rep or "X_pca"  # search anew, whatever neighbours there are
     if options.neighbors_key or options.kernel or options.use_rep:
         tl.merw_graph(
             adata,
             neighbors_key=options.neighbors_key,
             use_rep=options.use_rep,
-            n_neighbors=options.n_neighbors,
+            n_neighbors=options.n_neighbors or 15,
             kernel=options.kernel,
             random_state=options.random_state,
             **shared,
@@ -280,7 +289,7 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
             use_rep=options.use_rep or "X_pca",
             key=options.key_added,
             kernel=PRESETS[options.preset]["merw_graph"]["kernel"],
-            n_neighbors=options.n_neighbors,
+            n_neighbors=options.n_neighbors or 15,
             embedding=embedding,
             pseudotime={**order, "scaling": "minmax"},
             random_state=options.random_state,

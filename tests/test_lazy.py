@@ -260,6 +260,7 @@ def test_roots_by_label_and_preprocessing(stores, tmp_path, capsys):
         (["IN.h5ad", "-o", "x.csv"], "must end in .h5ad or .zarr"),
         (["IN.h5ad", "-o", "IN.h5ad"], "never overwritten"),
         (["IN.h5ad", "-o", "IN.zarr"], "is there already"),
+        (["IN.zarr", "-o", "IN.zarr/sub.zarr", "--out-of-core"], "must not lie inside the input"),
         (["IN.h5ad", "-o", "x.zarr", "--out-of-core"], "reads .zarr and writes .zarr"),
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--preprocess"], "--preprocess does not go with"),
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--scaling", "rank"], "always uses --scaling minmax"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -120,6 +121,21 @@ def test_labels_are_voted_and_numbers_averaged(parts):
     assert list(new.uns["entropath_branch_colors"]) == list(ref.uns["branch_colors"])
 
 
+def test_names_that_are_given_twice_and_empty_labels_are_refused(parts):
+    _, ref, new, _ = parts
+    twice = new.copy()
+    twice.var_names = [twice.var_names[1], *twice.var_names[1:]]
+    with pytest.raises(ValueError, match="var_names_make_unique"):
+        ep.tl.project(twice, ref, use_reference_pca=True)
+    ref.obs["nothing"] = pd.Categorical([np.nan] * ref.n_obs, categories=[])
+    with pytest.raises(ValueError, match="is empty in all embedded cells"):
+        ep.tl.project(new, ref, labels="nothing")
+    same = ref.copy()
+    same.obs_names = ["x"] * ref.n_obs
+    with pytest.raises(ValueError, match="obs_names_make_unique"):
+        ep.tl.project(new, same, labels="branch")
+
+
 def test_missing_labels_do_not_vote(parts):
     _, ref, new, _ = parts
     ref.obs["known"] = ref.obs["branch"].where(ref.obs["branch"] == ref.obs["branch"].iloc[0])
@@ -205,5 +221,7 @@ def test_estimator_in_a_pipeline(cells):
     assert list(pipeline.get_feature_names_out()) == ["entropath0", "entropath1", "entropath2"]
     with pytest.raises(ValueError, match="kernel='warm' is not known"):
         ep.EntroPath(kernel="warm").fit(X)
+    with pytest.raises(TypeError, match="X is an AnnData object"):
+        ep.EntroPath().fit(cells)
     with pytest.raises(ValueError, match="n_components=5 must be below"):
         ep.EntroPath(n_components=5, n_landmarks=5).fit(X)

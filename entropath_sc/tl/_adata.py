@@ -116,7 +116,8 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         column, category = cells
         found = np.flatnonzero((adata.obs[column] == category).to_numpy())
         if not len(found):
-            there = ", ".join(map(repr, sorted(map(str, adata.obs[column].unique()))[:12]))
+            held = sorted(map(str, adata.obs[column].unique()))
+            there = ", ".join(map(repr, held[:40])) + (", ..." if len(held) > 40 else "")
             raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
         return found
     barcodes = list(cells) if isinstance(cells, Iterable) and not isinstance(cells, str) else [cells]

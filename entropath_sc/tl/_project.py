@@ -23,8 +23,9 @@ from ._reference import Reference, pca_offset, read_reference
 
 # Loadings of one PCA agree to rounding; those of two PCAs differ by far more than this.
 LOADINGS_TOLERANCE = 1e-3
-# The median cell of the same tissue is at a remoteness of about 0.5 to 1; beyond this something is wrong.
-SUSPICIOUS_REMOTENESS = 2.0
+# The median held-out cell is at a remoteness of 0.8 to 0.9. On Paul15, cells with a PCA of their own are at 1.6, and
+# those that were not normalised at 2.5.
+SUSPICIOUS_REMOTENESS = 1.4
 
 
 def project(
@@ -131,8 +132,8 @@ def project(
     if middle > SUSPICIOUS_REMOTENESS:
         warnings.warn(
             f"Half of the new cells are more than {middle:.1f} times as far from the reference as its own cells from "
-            f"each other (adata_new.obs[{keys.remoteness!r}]). Were they normalised in the same way, and batch effects "
-            "removed?",
+            f"each other (adata_new.obs[{keys.remoteness!r}]). Have they the same principal components, were they "
+            "normalised in the same way, and batch effects removed?",
             UserWarning,
             stacklevel=2,
         )
@@ -195,6 +196,8 @@ def _reference_scores(adata_new: AnnData, adata_ref: AnnData, reference: Referen
         )
     loadings = np.asarray(adata_ref.varm["PCs"])
     used = np.abs(loadings).max(axis=1) > 0
+    if not adata_new.var_names.is_unique or not adata_ref.var_names.is_unique:
+        raise ValueError("Gene names are given twice. Run `adata.var_names_make_unique()` on both objects first.")
     genes = adata_new.var_names.get_indexer(adata_ref.var_names[used])
     if (genes < 0).any():
         missing = adata_ref.var_names[used][genes < 0]
@@ -270,6 +273,8 @@ def _projection(adata_ref: AnnData, reference: Reference, labels: list[str]) -> 
         else:
             column = column.astype("category")
             categories = column.cat.categories
+            if not len(categories):
+                raise ValueError(f"labels: adata_ref.obs[{label!r}] is empty in all embedded cells of the reference.")
             carried = (column.cat.codes.to_numpy()[:, None] == np.arange(len(categories))).astype(np.float64)
         found[label] = slice(n_columns, n_columns + carried.shape[1]), categories
         values.append(carried)
@@ -282,6 +287,8 @@ def _landmark_labels(adata_ref: AnnData, reference: Reference, label: str) -> pd
     if label not in adata_ref.obs:
         there = ", ".join(map(repr, adata_ref.obs.columns[:12]))
         raise KeyError(f"labels: there is no column adata_ref.obs[{label!r}]; there is {there}.")
+    if not adata_ref.obs_names.is_unique:
+        raise ValueError("labels: barcodes of the reference are given twice. Run `adata_ref.obs_names_make_unique()`.")
     missing = reference.barcodes.difference(adata_ref.obs_names)
     if len(missing):
         raise ValueError(
