@@ -52,10 +52,12 @@ def run_out_of_core(
     """
     import zarr
 
-    group = zarr.open_group(source, mode="r")
+    group: Any = zarr.open_group(source, mode="r")
     X = _representation(group, use_rep)
     roots = None if root is None else _positions(group["obs"], root, "--root")
     terminals = None if terminal is None else _positions(group["obs"], terminal, "--terminal")
+    if roots is not None and terminals is not None and len(np.intersect1d(roots, terminals)):
+        raise ValueError("A cell is given both as root and as terminal.")
     n_landmarks = embedding["n_landmarks"]
     if X.shape[0] <= n_landmarks:
         raise ValueError(f"{source} has only {X.shape[0]} cells, and {n_landmarks} landmarks: leave --out-of-core out.")
@@ -94,7 +96,7 @@ def run_out_of_core(
         shutil.rmtree(result, ignore_errors=True)
         shutil.copytree(source, result)
         keys = Keys(key)
-        written = zarr.open_group(result, mode="r+", use_consolidated=False)
+        written: Any = zarr.open_group(result, mode="r+", use_consolidated=False)
         marks = {"chosen": chosen, "roots": roots, "terminals": terminals}
         _write_cells(written, keys, table, coordinates.shape[1], ranges, marks, report)
 
@@ -115,8 +117,10 @@ def run_out_of_core(
             "agreement": found.agreement,
         }
         if terminals is None:
-            low, high = ranges[0]
-            landmarks |= {"potential": found.values, "pseudotime": (found.values - low) / (high - low)}
+            landmarks |= {"potential": found.values, "pseudotime": ordering.between(found.values, *ranges[0])}
+        else:
+            columns = {"potential": keys.potential, "pseudotime": keys.pseudotime}
+            landmarks |= {name: written["obs"][column].oindex[chosen] for name, column in columns.items()}
     _write_uns(written, keys, entry)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")  # anndata writes it in format 3 too
@@ -261,14 +265,13 @@ def _write_cells(
         if ranges:
             free = values[:, n_components:]
             low, high = np.array(ranges).T
-            scaled = (free - low) / np.maximum(high - low, np.finfo(float).tiny)
+            scaled = ordering.between(free, low, high)
             is_root = _marked(marks["roots"], some)
             free[is_root, 0], scaled[is_root, 0] = low[0], 0.0
             if marks["terminals"] is not None:
                 scaled[_marked(marks["terminals"], some), 1] = 0.0
-                # Roots are at 0 and terminals at 1, so the ratio needs no rescaling.
-                total = scaled.sum(axis=1)
-                scaled[:, 0] = np.divide(scaled[:, 0], total, out=np.zeros_like(total), where=total > 0)
+                # Roots are at 0 and terminals at 1, so the share needs no rescaling.
+                scaled[:, 0] = ordering.terminal_share(scaled[:, 0], scaled[:, 1])
             potential[some], order[some] = free[:, 0], scaled[:, 0]
         report("writing", some.stop, n_cells)
     named = list(obs.attrs["column-order"])

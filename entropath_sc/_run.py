@@ -14,8 +14,10 @@ from .core.affinity import KERNELS
 from .core.diffusion import DIFFUSIONS, DISSIMILARITIES
 from .core.landmarks import GRAPHS, RULES
 from .core.mds import SOLVERS
+from .core.model import DEPTH_RULES
 from .core.ordering import POTENTIALS, SCALINGS
 from .tl._adata import cell_indices
+from .tl._checks import check_count, check_depth, check_key
 from .tl._presets import PRESETS, with_preset
 
 DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, and write the file with the results.
@@ -136,6 +138,8 @@ def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -
         parser.error("give --root or --root-label, not both.")
     if options.terminal and not (options.root or options.root_label):
         parser.error("--terminal needs a root.")
+    if options.color and not options.figures:
+        parser.error("--color is for --figures.")
     if options.scheduler and not options.out_of_core:
         parser.error("--scheduler is for --out-of-core.")
     if options.out_of_core:
@@ -276,6 +280,11 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
         embedding["landmark_graph"] = "anchor"
     order = {"depth": options.order_depth, "diffusion": options.diffusion, "potential": options.potential}
     order = dict(zip(order, with_preset(options.preset, "pseudotime", **order), strict=True))
+    check_key(options.key_added)
+    for name, least in (("n_components", 1), ("n_landmarks", 2), ("max_depth", 1), ("n_project", 1)):
+        check_count(name, embedding[name], least)
+    check_depth(embedding["depth"], embedding["diffusion"], DEPTH_RULES)
+    check_depth(order["depth"], order["diffusion"], ("auto", "embedding"))
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client
@@ -290,8 +299,8 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
             key=options.key_added,
             kernel=PRESETS[options.preset]["merw_graph"]["kernel"],
             n_neighbors=options.n_neighbors or 15,
-            embedding=embedding,
-            pseudotime={**order, "scaling": "minmax"},
+            embedding={**embedding, "preset": options.preset},
+            pseudotime={**order, "scaling": "minmax", "preset": options.preset},
             random_state=options.random_state,
             overwrite=options.overwrite,
         )

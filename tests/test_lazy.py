@@ -198,6 +198,12 @@ def test_out_of_core_equals_in_memory(stores, tmp_path, capsys):
         added = ["entropath_landmark", "entropath_potential", "entropath_pseudotime"]
         assert list(blocks.obs.columns) == ["branch", *added]
         assert blocks.uns["entropath"].keys() == memory.uns["entropath"].keys()
+        for part in ("params", "landmarks"):
+            kept, expected = (found.uns["entropath"][part] for found in (blocks, memory))
+            assert kept.keys() == expected.keys()
+        np.testing.assert_allclose(kept["pseudotime"], expected["pseudotime"], atol=1e-5)
+        for step in ("embedding", "pseudotime"):
+            assert blocks.uns["entropath"]["params"][step].keys() == memory.uns["entropath"]["params"][step].keys()
         assert isinstance(read_elem_lazy(zarr.open_group(paths["blocks"])["obsm/X_entropath"]), da.Array)
     # The result is a reference for other cells.
     own = ep.tl.project(blocks, blocks, copy=True)
@@ -266,6 +272,7 @@ def test_roots_by_label_and_preprocessing(stores, tmp_path, capsys):
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--scaling", "rank"], "always uses --scaling minmax"),
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--landmark-graph", "compressed"], "needs all cells in memory"),
         (["IN.zarr", "-o", "x.zarr", "--terminal", "cell_1"], "--terminal needs a root"),
+        (["IN.zarr", "-o", "x.zarr", "--color", "branch"], "--color is for --figures"),
         (["IN.zarr", "-o", "x.zarr", "--scheduler", "tcp://nowhere:1"], "is for --out-of-core"),
         (["IN.zarr", "-o", "x.zarr", "--root", "a", "--root-label", "b", "c"], "not both"),
     ],
@@ -288,6 +295,11 @@ def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
         (["in.zarr", "--out-of-core", "--root-label", "branch", "good"], "no cell has branch == 'good'"),
         (["in.zarr", "--out-of-core", "--use-rep", "X_scVI"], "no obsm/X_scVI"),
         (["in.zarr", "--out-of-core", "--n-landmarks", "3000"], "leave --out-of-core out"),
+        (["in.zarr", "--out-of-core", "--depth", "banana"], "depth='banana' is not known"),
+        (["in.zarr", "--out-of-core", "--order-depth", "banana"], "depth='banana' is not known"),
+        (["in.zarr", "--out-of-core", "--n-components", "0"], "n_components=0"),
+        (["in.zarr", "--out-of-core", "--key-added", "a/b"], "must be a word without '/'"),
+        (["in.zarr", "--out-of-core", "--root", "cell_1", "--terminal", "cell_1"], "both as root and as terminal"),
     ],
 )
 def test_data_that_do_not_allow_it_exit_with_1(stores, arguments, message, capsys, tmp_path):

@@ -172,15 +172,24 @@ def anchored(potential: np.ndarray, roots: np.ndarray) -> np.ndarray:
     return potential
 
 
+def between(potential: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+    """Linearly from [low, high] to [0, 1]; all zero where there is nothing between them."""
+    return (potential - low) / np.where(high > low, np.subtract(high, low), np.inf)
+
+
 def scaled(potential: np.ndarray, scaling: str = "minmax") -> np.ndarray:
     """To [0, 1], linearly or by rank."""
     if scaling == "rank":
         return (rankdata(potential, method="min") - 1) / max(len(potential) - 1, 1)
-    low, high = potential.min(), potential.max()
-    return (potential - low) / (high - low) if high > low else np.zeros_like(potential)
+    return between(potential, potential.min(), potential.max())
+
+
+def terminal_share(pseudotime: np.ndarray, towards_terminal: np.ndarray) -> np.ndarray:
+    """The paper's τ/(τ + d_term): 0 at roots, 1 at terminals."""
+    total = pseudotime + towards_terminal
+    return np.divide(pseudotime, total, out=np.zeros_like(total), where=total > 0)
 
 
 def terminal_corrected(pseudotime: np.ndarray, towards_terminal: np.ndarray) -> np.ndarray:
-    """The paper's τ/(τ + d_term), rescaled to [0, 1]: pulls late cells towards the terminal ones."""
-    total = pseudotime + towards_terminal
-    return scaled(np.divide(pseudotime, total, out=np.zeros_like(total), where=total > 0))
+    """The share, rescaled to [0, 1]: pulls late cells towards the terminal ones."""
+    return scaled(terminal_share(pseudotime, towards_terminal))

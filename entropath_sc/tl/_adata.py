@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
-from ._checks import check_count
+from ._checks import check_count, check_key
 from ._lazy import by_rows, is_lazy
 
 STEPS = {"merw_graph", "embedding", "pseudotime", "project"}
@@ -30,8 +30,7 @@ def check_object(adata: AnnData) -> None:
 
 def keys_for(adata: AnnData, key_added: str) -> Keys:
     """The fields of a key, which must be storable and not somebody else's."""
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
+    check_key(key_added)
     entry = adata.uns.get(key_added, {"params": {}})
     if not isinstance(entry, Mapping) or not set(entry.get("params", ["?"])) <= STEPS:
         raise ValueError(f"adata.uns[{key_added!r}] holds something else. Choose another `key_added`.")

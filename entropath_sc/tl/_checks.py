@@ -23,6 +23,12 @@ def check_count(name: str, value: float, least: int) -> None:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
 
 
+def check_key(key_added: str) -> None:
+    """Refuse a prefix that files cannot hold."""
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
+
+
 def check_depth(depth: float | str, diffusion: str, rules: Collection[str]) -> None:
     """Refuse what is neither a rule nor a depth: any positive time for heat, whole steps for the power."""
     if isinstance(depth, str):

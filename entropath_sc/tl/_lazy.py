@@ -133,7 +133,7 @@ def map_cells(
     ]
     for _ in _computed(tasks, stage, report):
         pass
-    return dask.array.from_zarr(store, component=f"{stage}/values")
+    return dask.array.from_zarr(checkpoint.store, component=f"{stage}/values")
 
 
 def _store_block(X, i: int, function: Callable, checkpoint: Checkpoint, start: int) -> None:

@@ -21,7 +21,7 @@ from ._adata import representation
 def check_store(store: str | PathLike | None, X: Any) -> None:
     """Refuse a store for cells that are in memory."""
     if store is not None and not _lazy.is_lazy(X):
-        raise ValueError("`store` is for a representation that is a dask array; here it is in memory. Leave it out.")
+        raise ValueError("`store` is for a representation that is a dask array, of more cells than landmarks.")
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
     order = stored_order(adata, keys, reference.barcodes)
     if potential is not None:
         free_energy = adata.obs[keys.potential]
-        linear = (potential - free_energy.min()) / max(np.ptp(free_energy), np.finfo(float).tiny)
+        linear = ordering.between(potential, free_energy.min(), free_energy.max())
         order = {"potential": potential, "pseudotime": linear}
     entry = adata.uns[keys.uns]
     kept = {name: value for name, value in entry["landmarks"].items() if name not in ("potential", "pseudotime")}
