@@ -46,7 +46,7 @@ def neighbors(preset: str) -> dict[str, Callable]:
 
 
 def kernel(preset: str) -> dict[str, Callable]:
-    names = ("fixed", "gaussian", "alpha_decay")
+    names = ("tempered", "gaussian", "alpha_decay")
     return {name: lambda s, d, name=name: embedded(s, d, preset, graph={"kernel": name})[1] for name in names}
 
 

@@ -37,7 +37,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     landmarks
         `'farthest'`, `'kmeans'` or `'random'`.
     kernel
-        `'fixed'`, `'alpha_decay'` or `'gaussian'`: the affinity of neighbours, where samples are embedded directly.
+        `'tempered'`, `'alpha_decay'` or `'gaussian'`: the affinity of neighbours, where samples are embedded directly.
     depth
         A diffusion depth, or `'auto'` or `'knee'`.
     dissimilarity

@@ -9,13 +9,26 @@ from entropath_sc.core import affinity as affinities
 from entropath_sc.core.affinity import SMALLEST_AFFINITY, affinity, bridge_components, knn_distances
 
 
-def test_the_fixed_kernel_has_one_bandwidth_and_cuts_nobody_off():
-    # Cells at 0, 1, 3 and far away: the distances 1, 1, 2, 3, 2, 997, of which the median is 2.
-    D = sp.csr_matrix(np.array([[0, 1.0, 0, 0], [1.0, 0, 2.0, 0], [3.0, 2.0, 0, 0], [0, 0, 997.0, 0]]))
-    found = affinity(D, kernel="fixed").toarray()
-    assert found[0, 1] == found[1, 0] == pytest.approx(np.exp(-1 / 4))
-    assert found[0, 2] == pytest.approx(np.exp(-9 / 4))
+def test_the_tempered_kernel_by_hand():
+    # Cells at 0, 1, 3 and far away: the distances 1, 1, 2, 3, 2, 300, of which the median is 2; σ = 1, 2, 3, 300.
+    D = sp.csr_matrix(np.array([[0, 1.0, 0, 0], [1.0, 0, 2.0, 0], [3.0, 2.0, 0, 0], [0, 0, 300.0, 0]]))
+    found = affinity(D, kernel="tempered").toarray()
+    mean = 1800.0**0.25
+    # (0, 1): 0.85 · 2 · (1 · 2/σ²)^¼, and the third power of the ratio.
+    assert found[0, 1] == found[1, 0] == pytest.approx(np.exp(-((1 / (1.7 * (2 / mean**2) ** 0.25)) ** 3)))
+    assert found[0, 2] == pytest.approx(np.exp(-((3 / (1.7 * (3 / mean**2) ** 0.25)) ** 3)))
+    # Nobody is cut off.
     assert found[2, 3] == found[3, 2] == SMALLEST_AFFINITY
+
+
+def test_the_tempered_kernel_lies_between_one_length_and_a_length_for_each():
+    # The same chain twice, once at half the density: with one length for all, the sparse hops would cost 2³ times as
+    # much as the dense ones, with a length for each the same; half way it is the square root of that.
+    steps = np.r_[np.full(50, 1.0), np.full(50, 2.0)]
+    i = np.arange(100)
+    D = sp.csr_matrix((np.r_[steps, steps], (np.r_[i, i + 1], np.r_[i + 1, i])), shape=(101, 101))
+    cost = -np.log(affinity(D, kernel="tempered").toarray()[i, i + 1])
+    assert cost[80] / cost[20] == pytest.approx(2**1.5)
 
 
 def test_kernels_by_hand():

@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from entropath_sc.core import projection
 from entropath_sc.core.affinity import affinity, bridge_components, knn_distances
-from entropath_sc.core.depth import CONSISTENCY, entropy_knee, find_knee, singular_values, von_neumann_entropy
+from entropath_sc.core.depth import CONSISTENCY, DEEPEST, entropy_knee, find_knee, singular_values, von_neumann_entropy
 from entropath_sc.core.diffusion import heat_kernel
 from entropath_sc.core.landmarks import RULES, anchor_graph, choose, compressed_graph, landmark_set
 from entropath_sc.core.mds import classical, smacof
@@ -184,8 +184,11 @@ def test_depth_rules():
     knee = diffuse(A, depth="knee", max_depth=100, diffusion="power")
     assert knee.depth == knee.knee.depth
     auto = diffuse(A, depth="auto", max_depth=100, diffusion="heat")
-    assert auto.depth == auto.consistent == auto.times[-2]
-    assert auto.agreement[-1] < CONSISTENCY <= auto.agreement[-2]
+    assert auto.depth == auto.consistent
+    kept = auto.agreement >= CONSISTENCY
+    assert auto.depth == auto.times[kept][-1] <= DEEPEST
+    # It stops at the first depth that changes the ranks, or at the deepest one.
+    assert kept[:-1].all() and (auto.times[-1] == DEEPEST or not kept[-1])
     expected = heat_kernel(A.toarray() / auto.lambda_max, auto.depth, reach=200)
     np.testing.assert_allclose(np.log(auto.kernel), np.log(expected), atol=1e-4)
     shallow = diffuse(A, depth="auto", max_depth=5, diffusion="heat")

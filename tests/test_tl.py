@@ -240,13 +240,15 @@ def test_options_change_the_result(cells):
 @pytest.mark.parametrize("diffusion", ["heat", "power"])
 @pytest.mark.parametrize("scaling", ["minmax", "rank"])
 def test_orders(cells, potential, diffusion, scaling):
+    if potential == "merw":
+        ep.tl.merw_graph(cells, kernel="alpha_decay")
     ep.tl.pseudotime(cells, root=cells.uns["root"], potential=potential, diffusion=diffusion, scaling=scaling)
     order = cells.obs["entropath_pseudotime"]
     assert np.isfinite(order).all()
     assert np.isfinite(cells.obs["entropath_potential"]).all()
     assert order.between(0, 1).all()
     assert order[cells.uns["root"]] == 0
-    # The paper's potential is bent by ψ, which localises.
+    # The paper's potential is bent by ψ, which localises, on its own kernel less than on the default one.
     assert spearmanr(order, cells.obs["time"]).statistic > (0.5 if potential == "merw" else 0.9)
 
 

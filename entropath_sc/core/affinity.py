@@ -10,7 +10,13 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
-KERNELS = ("fixed", "alpha_decay", "gaussian")
+KERNELS = ("tempered", "alpha_decay", "gaussian")
+
+# The tempered kernel: how steeply it falls off, its bandwidth as a part of the median distance, and the exponent with
+# which each cell's own scale enters it (0 would be one length for all cells, 1 a length of its own for each).
+STEEPNESS = 3.0
+WIDTH = 0.85
+TEMPER = 0.5
 
 # Up to here an exact search is as fast as an approximate one.
 EXACT_SEARCH_CELLS = 8192
@@ -63,12 +69,13 @@ def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, 
     return indices[~own].reshape(shape), distances[~own].reshape(shape)
 
 
-def affinity(distances: sp.csr_matrix, *, kernel: str = "fixed", decay: float = 40.0) -> sp.csr_matrix:
+def affinity(distances: sp.csr_matrix, *, kernel: str = "tempered", decay: float = 40.0) -> sp.csr_matrix:
     """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance.
 
-    ``fixed`` is exp(-d²/s²) with s the median of all distances; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is
-    exp(-d²/(σ_i σ_j)). The larger of both directions is kept. Where the bandwidth adapts, a hop counts the same
-    wherever it is, and dense regions are stretched; with one for all, the distances keep their lengths.
+    ``tempered`` is exp(-(d/s_ij)³) with s_ij = 0.85 s (σ_i σ_j/σ²)^¼, where s is the median of all distances and σ the
+    geometric mean of all σ_i; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is exp(-d²/(σ_i σ_j)). The larger of
+    both directions is kept. Where the bandwidth is a cell's own, a hop counts the same wherever it is, and dense regions
+    are stretched; where it is the same for all, sparse regions are; half way between them, distances keep their lengths.
     """
     bandwidth = np.asarray(distances.max(axis=1).todense()).ravel().astype(np.float64)
     bandwidth = np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
@@ -81,8 +88,9 @@ def affinity(distances: sp.csr_matrix, *, kernel: str = "fixed", decay: float = 
     elif kernel == "gaussian":
         values = np.exp(-(distances.data**2) / (bandwidth[rows] * bandwidth[columns]))
     else:
-        scale = np.median(distances.data) or bandwidth.mean()
-        values = np.maximum(np.exp(-((distances.data / scale) ** 2)), SMALLEST_AFFINITY)
+        own = np.exp(0.5 * TEMPER * (np.log(bandwidth) - np.log(bandwidth).mean()))
+        scale = WIDTH * (np.median(distances.data) or bandwidth.mean()) * own[rows] * own[columns]
+        values = np.maximum(np.exp(-((distances.data / scale) ** STEEPNESS)), SMALLEST_AFFINITY)
     directed = sp.csr_matrix((values, columns, distances.indptr), shape=distances.shape)
     symmetric = directed.maximum(directed.T).tocsr()
     symmetric.setdiag(0)

@@ -70,7 +70,10 @@ def entropy_knee(T: sp.csr_matrix | np.ndarray, max_depth: int) -> Knee:
 
 # D(t/2) and D(t) rank this many pairs, and at least this alike, as long as both are geodesic.
 CONSISTENCY_PAIRS = 100_000
-CONSISTENCY = 0.993
+CONSISTENCY = 0.996
+
+# What is geodesic at this time is not followed further: deeper kernels only blur it.
+DEEPEST = 8.0
 
 
 class ConsistencyWalk:

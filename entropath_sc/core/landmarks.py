@@ -106,7 +106,7 @@ def landmark_set(
     *,
     n_project: int = 10,
     n_neighbors: int = 15,
-    kernel: str = "fixed",
+    kernel: str = "tempered",
     decay: float = 40.0,
     report: Report = silent,
 ) -> LandmarkSet:

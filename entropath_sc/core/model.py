@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from . import diffusion as diffusing
 from . import mds as scaling
-from .depth import ConsistencyWalk, Knee, entropy_knee
+from .depth import DEEPEST, ConsistencyWalk, Knee, entropy_knee
 from .perron import perron_pair, transition_matrix
 from .progress import Report, silent
 
@@ -45,8 +45,8 @@ def diffuse(
 ) -> Diffused:
     """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
 
-    ``knee`` is the paper's rule. ``auto`` is the last doubling of the time at which the dissimilarity still ranks the
-    pairs as it did at half the time; for the power, which has no such doublings, it is the knee.
+    ``knee`` is the paper's rule. ``auto`` is the last doubling of the time, up to 8, at which the dissimilarity still
+    ranks the pairs as it did at half the time; for the power, which has no such doublings, it is the knee.
     """
     perron = perron_pair(A)
     knee = entropy_knee(transition_matrix(A, perron.log_psi), max_depth)
@@ -59,7 +59,7 @@ def diffuse(
     # Nearly all pairs are within the eccentricity of any one node, and all within twice that, which two steps reach.
     reach = int(dijkstra(A, unweighted=True, indices=0).max())
     walk = ConsistencyWalk(A.shape[0])
-    n_doublings = int(np.log2(max_depth)) + 1
+    n_doublings = int(np.log2(min(max_depth, DEEPEST))) + 1
     chosen, consistent = None, 0.0
     for time, kernel in itertools.islice(diffusing.heat_doublings(rescaled, 1.0, reach=reach), n_doublings):
         report("diffusion", len(walk.times) + 1, n_doublings)

@@ -22,7 +22,10 @@ SCALINGS = ("minmax", "rank")
 CANDIDATE_DEPTHS = 2.0 ** np.arange(2, 7)
 
 # In the geodesic regime D(t/2) and D(t) rank the cells alike; the last doubling that still does is the depth.
-CONSISTENCY = 0.999
+CONSISTENCY = 0.9985
+
+# Rounds of averaging over neighbours for each such doubling.
+ROUNDS = 4
 
 # Smaller values are near the end of the float range, where sums lose digits: the leading term replaces them.
 _SMALLEST = 1e-280
@@ -106,8 +109,8 @@ def potential_from(
 ) -> Potential:
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
-    ``symmetric`` reads it off the symmetric kernel S, and averages it over neighbours once for each doubling of the
-    depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is
+    ``symmetric`` reads it off the symmetric kernel S, and averages it over neighbours four times for each doubling of
+    the depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is
     -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
     """
     times: np.ndarray = np.empty(0)
@@ -141,13 +144,13 @@ def _walk_from(
 
 
 def _averaged(A: sp.csr_matrix, potential: np.ndarray, depth: float) -> np.ndarray:
-    """The mean over each node and its neighbours, once for each doubling of the depth beyond the first candidate.
+    """The mean over each node and its neighbours, in rounds for each doubling of the depth beyond the first candidate.
 
     The free energy of reaching a node holds what sets it apart from its own neighbours, which is mostly noise. Where
     the order survives a doubling of the depth, it is coarser than that, and averaging takes the noise off.
     """
     degree = np.asarray(A.sum(axis=1)).ravel() + 1.0
-    for _ in range(int(np.log2(max(depth / CANDIDATE_DEPTHS[0], 1.0)))):
+    for _ in range(ROUNDS * int(np.log2(max(depth / CANDIDATE_DEPTHS[0], 1.0)))):
         potential = (A @ potential + potential) / degree
     return potential
 

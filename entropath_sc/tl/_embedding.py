@@ -74,8 +74,8 @@ def embedding(
         landmarks alone, as in the paper. `'auto'` (default) is `'compressed'` where there is a graph or neighbours, and
         `'anchor'` where there are none, or the representation is a dask array.
     depth
-        A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling that keeps the ranks of the
-        dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for the
+        A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling up to 8 that keeps the ranks
+        of the dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for the
         power).
     max_depth
         Deepest point of the entropy curve, and of the search for a consistent depth.

@@ -66,9 +66,10 @@ def merw_graph(
     n_neighbors
         Size of the neighbourhoods where they are searched, the cell itself included, as scanpy counts.
     kernel
-        `'fixed'` (default), exp(-d²/s²) with s the median of all distances, which keeps lengths; `'alpha_decay'`,
-        exp(-(d/σ_i)^decay), and `'gaussian'`, exp(-d²/(σ_i σ_j)), adapt to the density, as in the paper (for cells and
-        for generated manifolds). σ of a cell is the distance to the farthest of its neighbours.
+        `'tempered'` (default), exp(-(d/s_ij)³) with s_ij half way between one length for all cells and the cells' own,
+        which keeps lengths best; `'alpha_decay'`, exp(-(d/σ_i)^decay), and `'gaussian'`, exp(-d²/(σ_i σ_j)), adapt to
+        the density, as in the paper (for cells and for generated manifolds). σ of a cell is the distance to the
+        farthest of its neighbours.
     decay
         Exponent of the α-decay kernel.
     disconnected

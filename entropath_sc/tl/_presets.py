@@ -8,7 +8,7 @@ from ._checks import check_choice
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {
-        "merw_graph": {"kernel": "fixed"},
+        "merw_graph": {"kernel": "tempered"},
         "embedding": {
             "landmarks": "farthest",
             "landmark_graph": "auto",

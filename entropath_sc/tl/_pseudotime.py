@@ -59,8 +59,8 @@ def pseudotime(
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
-        `'symmetric'` (default), -log of the path ensemble, averaged over neighbours once for each doubling of the depth
-        beyond 4; `'merw'`, -log of the walk's transition probability as in the paper; `'normalised'`, -2 log of the
+        `'symmetric'` (default), -log of the path ensemble, averaged over neighbours four times for each doubling of the
+        depth beyond 4; `'merw'`, -log of the walk's transition probability as in the paper; `'normalised'`, -2 log of the
         cosine.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
