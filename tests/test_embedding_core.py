@@ -188,7 +188,8 @@ def test_depth_rules():
     kept = auto.agreement >= CONSISTENCY
     assert auto.depth == auto.times[kept][-1] <= DEEPEST
     # It stops at the first depth that changes the ranks, or at the deepest one.
-    assert kept[:-1].all() and (auto.times[-1] == DEEPEST or not kept[-1])
+    assert kept[:-1].all()
+    assert auto.times[-1] == DEEPEST or not kept[-1]
     expected = heat_kernel(A.toarray() / auto.lambda_max, auto.depth, reach=200)
     np.testing.assert_allclose(np.log(auto.kernel), np.log(expected), atol=1e-4)
     shallow = diffuse(A, depth="auto", max_depth=5, diffusion="heat")

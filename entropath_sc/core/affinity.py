@@ -74,8 +74,8 @@ def affinity(distances: sp.csr_matrix, *, kernel: str = "tempered", decay: float
 
     ``tempered`` is exp(-(d/s_ij)³) with s_ij = 0.85 s (σ_i σ_j/σ²)^¼, where s is the median of all distances and σ the
     geometric mean of all σ_i; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is exp(-d²/(σ_i σ_j)). The larger of
-    both directions is kept. Where the bandwidth is a cell's own, a hop counts the same wherever it is, and dense regions
-    are stretched; where it is the same for all, sparse regions are; half way between them, distances keep their lengths.
+    both directions is kept. Where the bandwidth is a cell's own, a hop counts the same wherever it is, and dense
+    regions are stretched; where it is the same for all, sparse regions are; half way, distances keep their lengths.
     """
     bandwidth = np.asarray(distances.max(axis=1).todense()).ravel().astype(np.float64)
     bandwidth = np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())

@@ -110,8 +110,8 @@ def potential_from(
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
     ``symmetric`` reads it off the symmetric kernel S, and averages it over neighbours four times for each doubling of
-    the depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is
-    -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
+    the depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised``
+    is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
     """
     times: np.ndarray = np.empty(0)
     agreement: np.ndarray = np.empty(0)

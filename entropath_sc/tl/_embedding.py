@@ -75,8 +75,8 @@ def embedding(
         `'anchor'` where there are none, or the representation is a dask array.
     depth
         A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling up to 8 that keeps the ranks
-        of the dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for the
-        power).
+        of the dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for
+        the power).
     max_depth
         Deepest point of the entropy curve, and of the search for a consistent depth.
     diffusion

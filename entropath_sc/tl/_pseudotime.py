@@ -60,8 +60,8 @@ def pseudotime(
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
         `'symmetric'` (default), -log of the path ensemble, averaged over neighbours four times for each doubling of the
-        depth beyond 4; `'merw'`, -log of the walk's transition probability as in the paper; `'normalised'`, -2 log of the
-        cosine.
+        depth beyond 4; `'merw'`, -log of the walk's transition probability as in the paper; `'normalised'`, -2 log of
+        the cosine.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     preset
