@@ -190,6 +190,10 @@ def test_depth_rules():
     # It stops at the first depth that changes the ranks, or at the deepest one.
     assert kept[:-1].all()
     assert auto.times[-1] == DEEPEST or not kept[-1]
+    cloud = affinity(knn_distances(np.random.default_rng(0).normal(size=(400, 20)), 12))
+    early = diffuse(cloud, depth="auto", max_depth=100, diffusion="heat")
+    assert early.depth == early.times[-2]
+    assert early.agreement[-1] < CONSISTENCY <= early.agreement[-2]
     expected = heat_kernel(A.toarray() / auto.lambda_max, auto.depth, reach=200)
     np.testing.assert_allclose(np.log(auto.kernel), np.log(expected), atol=1e-4)
     shallow = diffuse(A, depth="auto", max_depth=5, diffusion="heat")

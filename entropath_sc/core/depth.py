@@ -72,7 +72,7 @@ def entropy_knee(T: sp.csr_matrix | np.ndarray, max_depth: int) -> Knee:
 CONSISTENCY_PAIRS = 100_000
 CONSISTENCY = 0.996
 
-# What is geodesic at this time is not followed further: deeper kernels only blur it.
+# What is geodesic at this time is not followed further: on most data deeper kernels only blur it.
 DEEPEST = 8.0
 
 

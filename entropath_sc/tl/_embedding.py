@@ -78,7 +78,7 @@ def embedding(
         of the dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for
         the power).
     max_depth
-        Deepest point of the entropy curve, and of the search for a consistent depth.
+        Deepest point of the entropy curve; below 8, also of the search for a consistent depth.
     diffusion
         `'heat'` (default), the walk in continuous time, which joins all pairs; or `'power'`, the paper's k steps.
     dissimilarity
