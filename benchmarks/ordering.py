@@ -4,7 +4,7 @@
     python benchmarks/ordering.py [--seeds 10] [--first-seed 0] [--methods entropath dpt ...]
 
 Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
-ordering.md: Spearman and Kendall correlations, and the depth that `depth='auto'` chose beside the best of all.
+ordering.md: Spearman and Kendall correlations, and what `depth='auto'` did beside each depth.
 Real cells come from ENTROPATH_SC_DATA, through data_manifests.
 """
 
@@ -25,7 +25,8 @@ from tqdm import tqdm
 import entropath_sc as ep
 
 RESULTS = Path(__file__).parent / "results"
-COLUMNS = "dataset seed method spearman kendall depth seconds".split()
+COLUMNS = "dataset seed method spearman kendall depth refined agreement seconds".split()
+FOUND = ["depth", "refined", "agreement"]
 REAL = ("paul15", "marrow", "pancreas")
 DEPTHS = 2.0 ** np.arange(-1, 7)
 
@@ -116,10 +117,15 @@ def run(path: Path, methods: list[str], seeds: range, names: list[str]) -> None:
             row = {"method": method, "seconds": round(time.perf_counter() - began, 2)}
             rows.append(row | ep.metrics.pseudotime_agreement(order, truth))
             if method == "entropath":
-                rows[-1]["depth"] = copy.uns["entropath"]["pseudotime"]["depth"]
+                rows[-1] |= {name: copy.uns["entropath"]["pseudotime"][name] for name in FOUND}
                 rows += depths(copy, root, truth)
         frame = pd.DataFrame(rows, columns=COLUMNS).assign(dataset=dataset, seed=seed)
         frame.to_csv(path, mode="a", header=False, index=False)
+
+
+def span(values: pd.Series, form: str) -> str:
+    """The smallest and the largest value, or the only one."""
+    return " to ".join(dict.fromkeys(format(v, form) for v in (values.min(), values.max())))
 
 
 def tables(scores: pd.DataFrame) -> list[str]:
@@ -134,13 +140,19 @@ def tables(scores: pd.DataFrame) -> list[str]:
             rows = scores[(scores["dataset"] == dataset) & (scores["method"] == method)]
             cells.append(f"{rows['spearman'].mean():.3f} / {rows['kendall'].mean():.3f}" if len(rows) else "")
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    lines += ["", "The depth that was chosen, and Spearman at each depth:", ""]
-    lines += ["| data | chosen | " + " | ".join(f"{d:g}" for d in DEPTHS) + " |", "|---" * (len(DEPTHS) + 2) + "|"]
+    heading = ["data", "disagreement (1e-4)", "refined", "chosen", *(f"{d:g}" for d in DEPTHS)]
+    lines += [
+        "",
+        "Disagreement of depths 4 and 8, how far the order was refined, and Spearman of the plain one at each:",
+        "",
+    ]
+    lines += ["| " + " | ".join(heading) + " |", "|---" * len(heading) + "|"]
     for dataset, head in zip(datasets, heads, strict=True):
         rows = scores[scores["dataset"] == dataset]
-        chosen = ", ".join(f"{d:g}" for d in sorted(rows["depth"].dropna().unique()))
-        means = [rows[rows["method"] == f"depth {d:g}"]["spearman"].mean() for d in DEPTHS]
-        lines.append(f"| {head} | {chosen} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
+        found = rows.dropna(subset=FOUND)
+        cells = [span(1e4 * (1 - found["agreement"]), ".1f"), span(found["refined"], ".2f"), span(found["depth"], "g")]
+        cells += [f"{rows[rows['method'] == f'depth {d:g}']['spearman'].mean():.3f}" for d in DEPTHS]
+        lines.append(f"| {head} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -113,7 +113,7 @@ def run_out_of_core(
             "roots": barcodes.oindex[roots],
             "terminals": None if terminals is None else barcodes.oindex[terminals],
             "depth": found.depth,
-            "times": found.times,
+            "refined": found.refined,
             "agreement": found.agreement,
         }
         if terminals is None:
@@ -217,7 +217,7 @@ def _potentials(
         return None, np.empty((graph.shape[0], 0))
     depth = embedded.diffused.depth if options["depth"] == "embedding" else options["depth"]
 
-    def from_cells(cells: np.ndarray, depth: float | str) -> ordering.Potential:
+    def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
         return ordering.potential_from(
             graph,
             embedded.diffused.lambda_max,
@@ -225,10 +225,11 @@ def _potentials(
             kind=options["potential"],
             diffusion=options["diffusion"],
             depth=depth,
+            like=like,
         )
 
-    found = from_cells(roots, depth)
-    columns = [found.values] if terminals is None else [found.values, from_cells(terminals, found.depth).values]
+    found = from_cells(roots)
+    columns = [found.values] if terminals is None else [found.values, from_cells(terminals, like=found).values]
     return found, np.stack(columns, axis=1)
 
 

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import weighted_graph
 from scipy.linalg import expm
 
+from entropath_sc.core import ordering
 from entropath_sc.core.ordering import (
     POTENTIALS,
+    REACH,
+    ROUNDS,
     anchored,
+    averaged,
     heat_from,
     potential_from,
     power_from,
+    refined,
     scaled,
     terminal_corrected,
 )
@@ -108,15 +115,57 @@ def test_terminal_correction_by_hand():
     assert terminal_corrected(np.zeros(2), np.zeros(2)).tolist() == [0.0, 0.0]
 
 
-def test_the_potential_is_averaged_four_times_for_each_doubling_beyond_the_first_depth():
+def test_averaging_is_over_neighbours_by_affinity():
+    A = weighted_graph(40)
+    mean = A.toarray() / A.toarray().sum(axis=1, keepdims=True)
+    values = np.random.default_rng(0).normal(size=40)
+    np.testing.assert_allclose(averaged(A, values, 3), np.linalg.matrix_power(mean, 3) @ values, rtol=1e-10)
+    np.testing.assert_array_equal(averaged(A, values, 0), values)
+
+
+def test_waypoints_see_each_node_at_their_potential_and_the_free_energy_between():
     A = weighted_graph(40)
     lam = perron_pair(A).lambda_max
-    dense = A.toarray() + np.eye(40)
-    mean = dense / dense.sum(axis=1, keepdims=True)
-    for depth, steps in ((3.0, 0), (4.0, 0), (8.0, 4), (16.0, 8)):
-        raw = -heat_from(A, lam, one_hot(40, 3), np.array([depth])).log_mass[0]
-        expected = np.linalg.matrix_power(mean, steps) @ raw
-        found = potential_from(A, lam, one_hot(40, 3), depth=depth).values
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    potential = potential_from(A, lam, one_hot(40, 3), depth=8.0).values
+    F = -np.log(expm(-8.0 * (np.eye(40) - A.toarray() / lam)))
+    seen = np.empty(40)
+    for x in range(40):  # as few nodes as these are all waypoints
+        weights = np.exp(-0.5 * (F[x] / (REACH * potential.std())) ** 2)
+        sightings = np.where(potential[x] < potential, potential - F[x], potential + F[x])
+        seen[x] = (weights * sightings).sum() / weights.sum()
+    average = averaged(A, seen, ROUNDS)
+    expected = average + averaged(A, seen - average, ROUNDS)
+    np.testing.assert_allclose(refined(A, lam, potential, 8.0), expected, rtol=1e-9)
+
+
+def test_refining_keeps_an_order_that_is_right_already():
+    A = path_graph(400) + sp.csr_matrix(sp.diags([np.full(398, 0.5), np.full(398, 0.5)], [-2, 2]))
+    lam = perron_pair(A).lambda_max
+    potential = potential_from(A, lam, one_hot(400, 0), depth=8.0).values
+    assert (np.diff(refined(A, lam, potential, 8.0)) > 0).all()
+
+
+@pytest.mark.parametrize(("agreement", "share"), [(0.99, 0.0), (0.9986, 0.0), (0.999, 0.5), (0.9994, 1.0), (1.0, 1.0)])
+def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, agreement, share):
+    A = weighted_graph(40)
+    lam = perron_pair(A).lambda_max
+    monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=agreement))
+    found = potential_from(A, lam, one_hot(40, 3))
+    shallow, deep = (potential_from(A, lam, one_hot(40, 3), depth=depth).values for depth in (4.0, 8.0))
+    assert found.refined == pytest.approx(share)
+    assert found.depth == (8.0 if share >= 0.5 else 4.0)
+    expected = (1 - share) * shallow + share * refined(A, lam, deep, 8.0)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-9)
+    # Another source takes over what was found, and a potential that is not refined only its depth.
+    assert potential_from(A, lam, one_hot(40, 7), like=found).refined == found.refined
+    walk = potential_from(A, lam, one_hot(40, 3), kind="merw")
+    assert (walk.depth, walk.refined) == (found.depth, 0.0)
+
+
+def test_a_given_depth_is_taken_as_it_is():
+    A = weighted_graph(40)
+    lam = perron_pair(A).lambda_max
+    found = potential_from(A, lam, one_hot(40, 3), depth=16.0)
+    np.testing.assert_allclose(found.values, -heat_from(A, lam, one_hot(40, 3), 16.0).log_mass[0])
     powers = potential_from(A, lam, one_hot(40, 3), depth=8, diffusion="power").values
     np.testing.assert_allclose(powers, -power_from(A, lam, one_hot(40, 3), 8).log_mass[0])

@@ -260,6 +260,17 @@ def test_the_papers_walk_potential_bends_the_order(cells):
     assert scores["symmetric"] > scores["merw"]
 
 
+def test_a_refined_order_is_nearer_to_the_true_time_than_a_plain_one():
+    cells = ep.datasets.branching(1500, random_state=1)
+    scores = {}
+    for depth in ("auto", 4.0, 8.0):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], depth=depth)
+        scores[depth] = spearmanr(cells.obs["entropath_pseudotime"], cells.obs["time"]).statistic
+        assert (cells.uns["entropath"]["pseudotime"]["refined"] > 0.5) == (depth == "auto")
+    assert scores["auto"] > 0.98
+    assert max(scores[4.0], scores[8.0]) < scores["auto"] - 0.005
+
+
 def test_several_roots_a_category_and_iroot(cells):
     some = list(cells.obs_names[[5, 7]])
     ep.tl.pseudotime(cells, root=some)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numba
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 from scipy.special import gammaln
 from scipy.stats import rankdata, spearmanr
+from sklearn.utils import gen_batches
 
 from .diffusion import heat_kernel, matrix_power
 from .hops import continue_by_hops, count_hops
+from .parallel import exclusive
 from .perron import perron_pair
 
 POTENTIALS = ("symmetric", "normalised", "merw")
 SCALINGS = ("minmax", "rank")
 
-# Doublings of the diffusion time among which the ordering depth is chosen. The first is enough on all data that were
-# looked at: an order needs less depth than an embedding.
-CANDIDATE_DEPTHS = 2.0 ** np.arange(2, 7)
+# In the geodesic regime the order is the same at both of these depths.
+SHALLOW, DEEP = 4.0, 8.0
 
-# In the geodesic regime D(t/2) and D(t) rank the cells alike; the last doubling that still does is the depth.
-CONSISTENCY = 0.9985
+# Their rank agreement, averaged over neighbours: what disagrees then is not noise, but shape. From the upper one on the
+# order is refined, below the lower one it is not, and in between in part.
+CONSISTENCY = 0.9986, 0.9994
 
-# Rounds of averaging over neighbours for each such doubling.
-ROUNDS = 4
+# Cells from which the others are seen, and how far they see, in standard deviations of the potential.
+N_WAYPOINTS = 48
+REACH = 1.4
+# Rounds of averaging over neighbours after that.
+ROUNDS = 8
+
+# At a million cells, they take a gigabyte.
+_WAYPOINTS_AT_A_TIME = 24
 
 # Smaller values are near the end of the float range, where sums lose digits: the leading term replaces them.
 _SMALLEST = 1e-280
@@ -48,12 +57,11 @@ def heat_from(
     underflows get its leading term, hop by hop, in logarithms.
     """
     depths = np.atleast_1d(np.asarray(depths, dtype=np.float64))
-    n_terms = int(np.ceil(depths.max() + 10 * np.sqrt(depths.max()) + 30))
-    log_weights = -depths[:, None] + np.arange(n_terms) * np.log(depths)[:, None] - gammaln(np.arange(n_terms) + 1)
+    weights = _series_weights(depths)
     total = np.zeros((len(depths), len(source)))
     term = source / source.sum()
-    for m in range(n_terms):
-        total += np.exp(log_weights[:, m])[:, None] * term
+    for at_depths in weights.T:
+        total += at_depths[:, None] * term
         term = A @ term
         term /= lambda_max
     with np.errstate(divide="ignore"):
@@ -64,6 +72,12 @@ def heat_from(
         hops = count_hops(A, source > 0)
         continue_by_hops(A, lambda_max, hops, log_mass, lambda h: np.log(depths / h)[:, None])
     return RootEnsemble(depths, log_mass)
+
+
+def _series_weights(depths: np.ndarray) -> np.ndarray:
+    """e^{-t} t^m/m! for each depth t and as many m as count."""
+    m = np.arange(np.ceil(depths.max() + 10 * np.sqrt(depths.max()) + 30))
+    return np.exp(-depths[:, None] + m * np.log(depths)[:, None] - gammaln(m + 1))
 
 
 def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depth: float) -> RootEnsemble:
@@ -79,23 +93,17 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
     return RootEnsemble(np.array([float(depth)]), log_mass[None, :])
 
 
-def consistent_depth(ensemble: RootEnsemble, threshold: float = CONSISTENCY) -> tuple[int, np.ndarray]:
-    """Index of the last depth up to which each doubling keeps the order of the cells, and the agreements."""
-    agreement = np.array(
-        [spearmanr(a, b).statistic for a, b in zip(ensemble.log_mass[:-1], ensemble.log_mass[1:], strict=True)]
-    )
-    kept = np.flatnonzero(~(agreement >= threshold))
-    return int(kept[0]) if len(kept) else len(agreement), agreement
-
-
 @dataclass(frozen=True)
 class Potential:
-    """Free energy of the paths from a set of nodes to each node, at a depth, with the search for that depth."""
+    """Free energy of the paths from a set of nodes to each node, at a depth.
+
+    ``agreement`` is that of the orders at two depths, from which the depth and the share of the refinement follow.
+    """
 
     values: np.ndarray
     depth: float
-    times: np.ndarray
-    agreement: np.ndarray
+    refined: float = 0.0
+    agreement: float = np.nan
 
 
 def potential_from(
@@ -106,29 +114,40 @@ def potential_from(
     kind: str = "symmetric",
     diffusion: str = "heat",
     depth: float | str = "auto",
+    like: Potential | None = None,
 ) -> Potential:
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
-    ``symmetric`` reads it off the symmetric kernel S, and averages it over neighbours four times for each doubling of
-    the depth beyond the first; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised``
-    is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix.
+    ``symmetric`` reads it off the symmetric kernel S, and where the depth is searched for, refines it as far as the
+    search says; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is -2 log of the
+    cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With ``like``, another's search is taken over.
     """
-    times: np.ndarray = np.empty(0)
-    agreement: np.ndarray = np.empty(0)
-    log_mass = None
     if isinstance(depth, str):
-        ensemble = heat_from(A, lambda_max, source, CANDIDATE_DEPTHS)
-        chosen, agreement = consistent_depth(ensemble)
-        times, depth, log_mass = CANDIDATE_DEPTHS[1:], float(CANDIDATE_DEPTHS[chosen]), ensemble.log_mass[chosen]
+        shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
+        found = like or _searched(A, shallow, deep)
+        if kind == "symmetric" and diffusion == "heat":
+            values = shallow
+            if found.refined:
+                values = (1 - found.refined) * shallow + found.refined * refined(A, lambda_max, deep, DEEP)
+            return replace(found, values=values)
+        return replace(found, values=_plain(A, lambda_max, source, kind, diffusion, found.depth), refined=0.0)
+    return Potential(_plain(A, lambda_max, source, kind, diffusion, depth), depth)
+
+
+def _searched(A: sp.csr_matrix, shallow: np.ndarray, deep: np.ndarray) -> Potential:
+    """The depth, and how far its order is to be refined."""
+    orders = [averaged(A, potential, 1) for potential in (shallow, deep)]
+    agreement = float(spearmanr(*orders).statistic)
+    share = float(np.clip(between(agreement, *CONSISTENCY), 0.0, 1.0)) if np.isfinite(agreement) else 0.0
+    return Potential(shallow, DEEP if share >= 0.5 else SHALLOW, share, agreement)
+
+
+def _plain(
+    A: sp.csr_matrix, lambda_max: float, source: np.ndarray, kind: str, diffusion: str, depth: float
+) -> np.ndarray:
     if kind == "normalised":
-        values = _normalised_from(A, lambda_max, source, diffusion, depth)
-    elif kind == "symmetric" and diffusion == "heat":
-        if log_mass is None:
-            log_mass = heat_from(A, lambda_max, source, depth).log_mass[0]
-        values = _averaged(A, -log_mass, depth)
-    else:
-        values = _walk_from(A, lambda_max, source, kind, diffusion, depth)
-    return Potential(values, depth, times, agreement)
+        return _normalised_from(A, lambda_max, source, diffusion, depth)
+    return _walk_from(A, lambda_max, source, kind, diffusion, depth)
 
 
 def _walk_from(
@@ -143,16 +162,68 @@ def _walk_from(
     return -spread(A, lambda_max, weighted, depth).log_mass[0] - log_psi
 
 
-def _averaged(A: sp.csr_matrix, potential: np.ndarray, depth: float) -> np.ndarray:
-    """The mean over each node and its neighbours, in rounds for each doubling of the depth beyond the first candidate.
+def refined(A: sp.csr_matrix, lambda_max: float, potential: np.ndarray, depth: float) -> np.ndarray:
+    """The potential as other nodes see it, averaged over neighbours.
 
-    The free energy of reaching a node holds what sets it apart from its own neighbours, which is mostly noise. Where
-    the order survives a doubling of the depth, it is coarser than that, and averaging takes the noise off.
+    The free energy of the paths from a root holds what sets the root, and each node, apart from their own neighbours,
+    and paths that cut corners where branches part. Where the order survives a doubling of the depth, that is noise.
+    Waypoints along the order see each node at their own potential, plus or minus the free energy between them, and the
+    nearer ones count for more.
     """
-    degree = np.asarray(A.sum(axis=1)).ravel() + 1.0
-    for _ in range(ROUNDS * int(np.log2(max(depth / CANDIDATE_DEPTHS[0], 1.0)))):
-        potential = (A @ potential + potential) / degree
-    return potential
+    # In the order of the potential, neighbours are near each other in memory too, which is several times as fast.
+    order = np.argsort(potential, kind="stable")
+    A, potential = A[order][:, order], potential[order]
+    total, seen = np.zeros(len(order)), np.zeros(len(order))
+    waypoints = np.linspace(0, len(order) - 1, min(N_WAYPOINTS, len(order))).round().astype(int)
+    for some in gen_batches(len(waypoints), _WAYPOINTS_AT_A_TIME):
+        mass = _heat_from_each(A, lambda_max, waypoints[some], depth)
+        apart = -np.log(np.maximum(mass, _SMALLEST))
+        weights = np.where(mass > _SMALLEST, np.exp(-0.5 * (apart / (REACH * potential.std())) ** 2), 0.0)
+        there = potential[waypoints[some]]
+        total += weights.sum(axis=1)
+        seen += (weights * (there + np.where(potential[:, None] < there, -apart, apart))).sum(axis=1)
+    # A node that no waypoint sees stays where it is.
+    seen = np.divide(seen, total, out=potential, where=total > 0)
+    average = averaged(A, seen, ROUNDS)
+    # Averaging draws in the ends of branches; the average of what it took off gives most of that back.
+    values = np.empty_like(average)
+    values[order] = average + averaged(A, seen - average, ROUNDS)
+    return values
+
+
+@exclusive
+def _heat_from_each(A: sp.csr_matrix, lambda_max: float, nodes: np.ndarray, depth: float) -> np.ndarray:
+    """e^{-t(I - A/λ)} from each of the given nodes to all (nodes × given ones)."""
+    weights = _series_weights(np.array([depth]))[0]
+    term, following = np.zeros((A.shape[0], len(nodes))), np.empty((A.shape[0], len(nodes)))
+    term[nodes, np.arange(len(nodes))] = 1.0
+    total = weights[0] * term
+    steps = A.data / lambda_max
+    for weight in weights[1:]:
+        _add_term(A.indptr, A.indices, steps, term, following, weight, total)
+        term, following = following, term
+    return total
+
+
+@numba.njit(parallel=True, fastmath=True, cache=True)
+def _add_term(indptr, indices, data, term, following, weight, total):
+    for i in numba.prange(term.shape[0]):
+        row, sums = following[i], total[i]
+        row[:] = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            value, there = data[e], term[indices[e]]
+            for c in range(row.shape[0]):
+                row[c] += value * there[c]
+        for c in range(row.shape[0]):
+            sums[c] += weight * row[c]
+
+
+def averaged(A: sp.csr_matrix, values: np.ndarray, rounds: int) -> np.ndarray:
+    """The mean over the neighbours of each node, by affinity, in rounds."""
+    degree = np.asarray(A.sum(axis=1)).ravel()
+    for _ in range(rounds):
+        values = (A @ values) / degree
+    return values
 
 
 def _normalised_from(
@@ -175,7 +246,7 @@ def anchored(potential: np.ndarray, roots: np.ndarray) -> np.ndarray:
     return potential
 
 
-def between(potential: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+def between(potential: np.ndarray | float, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
     """Linearly from [low, high] to [0, 1]; all zero where there is nothing between them."""
     return (potential - low) / np.where(high > low, np.subtract(high, low), np.inf)
 

@@ -54,14 +54,15 @@ def pseudotime(
     terminal
         Cells where it ends, given in the same ways; late cells are pulled towards them.
     depth
-        Diffusion depth. `'auto'` (default) is the last doubling that still keeps the order of the cells; `'embedding'`
-        is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper.
+        Diffusion depth. `'auto'` (default): where the order is the same at depths of 4 and 8, it is refined, by what
+        other cells along it see of each cell, and by averaging over neighbours; else it is the one at 4; between these
+        two, a mixture. `'embedding'` is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper. At
+        a given depth, nothing is refined.
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
-        `'symmetric'` (default), -log of the path ensemble, averaged over neighbours four times for each doubling of the
-        depth beyond 4; `'merw'`, -log of the walk's transition probability as in the paper; `'normalised'`, -2 log of
-        the cosine.
+        `'symmetric'` (default), -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in
+        the paper; `'normalised'`, -2 log of the cosine. The last two are not refined.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     preset
@@ -83,7 +84,8 @@ def pseudotime(
     `adata.obs['entropath_potential']` : float
         The free energy that it came from.
     `adata.uns['entropath']['pseudotime']` : dict
-        `roots` and `terminals` as barcodes, the `depth`, and the `times` and `agreement` it was chosen by.
+        `roots` and `terminals` as barcodes, the `depth`, how far the order was `refined` (0 to 1), and the rank
+        `agreement` of depths 4 and 8 that both follow from.
 
     Examples
     --------
@@ -131,16 +133,18 @@ def pseudotime(
         lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
     check_store(store, X)
 
-    def from_cells(cells: np.ndarray, depth: float | str) -> ordering.Potential:
+    def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
         source = reference.nodes.mass(X, cells) if on_landmarks else np.zeros(A.shape[0])
         if not on_landmarks:
             source[cells] = 1.0
-        return ordering.potential_from(A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth)
+        return ordering.potential_from(
+            A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth, like=like
+        )
 
-    found = from_cells(roots, depth)
+    found = from_cells(roots)
     columns = [found.values]
     if terminals is not None:
-        columns.append(from_cells(terminals, found.depth).values)
+        columns.append(from_cells(terminals, like=found).values)
     potentials = np.stack(columns, axis=1)
     on_cells = _carried(X, reference, potentials, keys.potential, store) if on_landmarks else potentials
     free_energy = ordering.anchored(on_cells[:, 0], roots)
@@ -164,7 +168,7 @@ def pseudotime(
             "roots": adata.obs_names[roots].to_numpy(dtype=object),
             "terminals": None if terminals is None else adata.obs_names[terminals].to_numpy(dtype=object),
             "depth": found.depth,
-            "times": found.times,
+            "refined": found.refined,
             "agreement": found.agreement,
         },
     )
