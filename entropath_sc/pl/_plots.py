@@ -213,7 +213,8 @@ def depth(
         more = beside.get_legend_handles_labels()
         handles, labels = handles + more[0], labels + more[1]
     ax.spines["top"].set_visible(False)
-    ax.legend(handles, labels, frameon=False, loc="lower left", fontsize="small")
+    # Above the axes, where no curve can pass.
+    ax.legend(handles, labels, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize="small")
     return _finished(ax, show, return_fig)
 
 
