@@ -122,16 +122,18 @@ def potential_from(
     search says; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is -2 log of the
     cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With ``like``, another's search is taken over.
     """
-    if isinstance(depth, str):
-        shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
-        found = like or _searched(A, shallow, deep)
-        if kind == "symmetric" and diffusion == "heat":
-            values = shallow
-            if found.refined:
-                values = (1 - found.refined) * shallow + found.refined * refined(A, lambda_max, deep, DEEP)
-            return replace(found, values=values)
+    if like is not None and isinstance(depth, str) and not like.refined:
+        depth = like.depth
+    if not isinstance(depth, str):
+        return Potential(_plain(A, lambda_max, source, kind, diffusion, depth), depth)
+    shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
+    found = like or _searched(A, shallow, deep)
+    if kind != "symmetric" or diffusion != "heat":
         return replace(found, values=_plain(A, lambda_max, source, kind, diffusion, found.depth), refined=0.0)
-    return Potential(_plain(A, lambda_max, source, kind, diffusion, depth), depth)
+    values = shallow
+    if found.refined:
+        values = (1 - found.refined) * shallow + found.refined * refined(A, lambda_max, deep, DEEP)
+    return replace(found, values=values)
 
 
 def _searched(A: sp.csr_matrix, shallow: np.ndarray, deep: np.ndarray) -> Potential:
