@@ -61,7 +61,7 @@ def landmarks(preset: str) -> dict[str, Callable]:
 
 
 def dissimilarity(preset: str) -> dict[str, Callable]:
-    names = ("balanced", "free_energy", "normalised")
+    names = ("averaged", "balanced", "free_energy", "normalised")
     return {name: lambda s, d, name=name: embedded(s, d, preset, dissimilarity=name)[1] for name in names}
 
 

@@ -22,6 +22,7 @@ import entropath_sc as ep
 from entropath_sc.core import affinity as affinities
 from entropath_sc.core import diffusion as diffusing
 from entropath_sc.core import mds
+from entropath_sc.core.model import dissimilarities
 
 K = 15
 
@@ -144,13 +145,13 @@ def _entropath(X: np.ndarray, **options) -> Result:
     used = found["params"]["embedding"]
     stored = found.get("landmarks")
     A = adata.obsp["entropath_affinity"] if stored is None else stored["affinity"]
-    A = A.toarray() / found["embedding"]["lambda_max"]
+    rescaled = A.toarray() / found["embedding"]["lambda_max"]
     depth = float(found["depth"]["chosen"])
     if used["diffusion"] == "power":
-        kernel, floor = diffusing.matrix_power(A, int(depth)), diffusing.POWER_FLOOR
+        kernel = diffusing.matrix_power(rescaled, int(depth))
     else:
-        kernel, floor = diffusing.heat_kernel(A, depth, reach=len(A)), diffusing.HEAT_FLOOR
-    D = diffusing.free_energy(kernel, dissimilarity=used["dissimilarity"], floor=floor)
+        kernel = diffusing.heat_kernel(rescaled, depth, reach=A.shape[0])
+    D = dissimilarities(A, kernel, diffusion=used["diffusion"], dissimilarity=used["dissimilarity"])
     cells = None if stored is None else np.flatnonzero(adata.obs["entropath_landmark"])
     return Result(adata.obsm["X_entropath"], D, cells)
 

@@ -41,7 +41,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     depth
         A diffusion depth, or `'auto'` or `'knee'`.
     dissimilarity
-        `'balanced'`, `'free_energy'` or `'normalised'`.
+        `'averaged'`, `'balanced'`, `'free_energy'` or `'normalised'`.
     mds
         `'metric'` or `'classical'`.
     n_project

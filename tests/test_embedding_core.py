@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import weighted_graph
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.manifold import smacof as sklearn_smacof
@@ -12,10 +13,10 @@ from sklearn.neighbors import NearestNeighbors
 from entropath_sc.core import projection
 from entropath_sc.core.affinity import affinity, bridge_components, knn_distances
 from entropath_sc.core.depth import CONSISTENCY, DEEPEST, entropy_knee, find_knee, singular_values, von_neumann_entropy
-from entropath_sc.core.diffusion import heat_kernel
+from entropath_sc.core.diffusion import heat_kernel, shared
 from entropath_sc.core.landmarks import RULES, anchor_graph, choose, compressed_graph, landmark_set
 from entropath_sc.core.mds import classical, smacof
-from entropath_sc.core.model import diffuse, embed
+from entropath_sc.core.model import diffuse, dissimilarities, embed
 from entropath_sc.core.perron import perron_pair, transition_matrix
 
 
@@ -178,6 +179,31 @@ def test_compressed_landmarks_keep_a_roll_that_fresh_neighbours_lose():
     assert score["knn"] < 0.9
 
 
+def test_shared_dissimilarities_of_a_path_of_three():
+    path = sp.csr_matrix([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    lengths = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
+    # The ends see ([0 1 2] + [1 0 1])/2 = [1/2 1/2 3/2], the middle ([1 0 1] + [1 1 1])/2; then the same for columns.
+    expected = np.array([[0.0, 3.0, 4.0], [3.0, 0.0, 3.0], [4.0, 3.0, 0.0]]) / 4
+    np.testing.assert_allclose(shared(lengths, path), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_sharing_with_neighbours_takes_off_noise(seed):
+    import entropath_sc as ep
+
+    tree = ep.datasets.tree(10, branch_length=60, n_dims=60, noise=4.0, random_state=seed)
+    geodesic = ep.datasets.geodesic(tree)
+    A, _ = bridge_components(affinity(knn_distances(tree.X, 15)), tree.X)
+    kernel = diffuse(A, depth="auto", max_depth=100, diffusion="heat").kernel
+    score = {
+        name: ep.metrics.geodesic_correlation(
+            dissimilarities(A, kernel, diffusion="heat", dissimilarity=name), geodesic
+        )
+        for name in ("averaged", "balanced")
+    }
+    assert score["averaged"] > score["balanced"] + 0.002
+
+
 def test_depth_rules():
     X, _ = roll(400)
     A = affinity(knn_distances(X, 12))
@@ -197,6 +223,6 @@ def test_depth_rules():
     expected = heat_kernel(A.toarray() / auto.lambda_max, auto.depth, reach=200)
     np.testing.assert_allclose(np.log(auto.kernel), np.log(expected), atol=1e-4)
     shallow = diffuse(A, depth="auto", max_depth=5, diffusion="heat")
-    assert shallow.depth == 4
+    assert shallow.depth == DEEPEST / 2
     fixed = diffuse(A, depth=7.5, max_depth=100, diffusion="heat")
     assert fixed.depth == 7.5

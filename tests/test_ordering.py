@@ -9,12 +9,12 @@ from conftest import weighted_graph
 from scipy.linalg import expm
 
 from entropath_sc.core import ordering
+from entropath_sc.core.diffusion import averaged
 from entropath_sc.core.ordering import (
     POTENTIALS,
     REACH,
     ROUNDS,
     anchored,
-    averaged,
     heat_from,
     potential_from,
     power_from,

@@ -70,10 +70,12 @@ def entropy_knee(T: sp.csr_matrix | np.ndarray, max_depth: int) -> Knee:
 
 # D(t/2) and D(t) rank this many pairs, and at least this alike, as long as both are geodesic.
 CONSISTENCY_PAIRS = 100_000
-CONSISTENCY = 0.996
+CONSISTENCY = 0.997
 
-# What is geodesic at this time is not followed further: on most data deeper kernels only blur it.
-DEEPEST = 8.0
+# What is geodesic at this time is not followed further: on most data deeper kernels only blur it. It is reached from
+# a short time by so many doublings.
+DEEPEST = 7.0
+N_DOUBLINGS = 3
 
 
 class ConsistencyWalk:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numba
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from .parallel import exclusive
 
 DIFFUSIONS = ("heat", "power")
 # How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
-DISSIMILARITIES = {"balanced": 0.5, "free_energy": 0.0, "normalised": 1.0}
+DISSIMILARITIES = {"averaged": 0.5, "balanced": 0.5, "free_energy": 0.0, "normalised": 1.0}
 
 # The paper's floor: what a pair that no k-step path joins is given instead of zero.
 POWER_FLOOR = 1e-21
@@ -103,7 +104,7 @@ def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor
     """-log of a symmetric diffusion kernel S, with a zero diagonal.
 
     ``free_energy`` is -log S_ij; ``normalised`` is -2 log of the cosine S_ij/sqrt(S_ii S_jj); ``balanced`` lies half
-    way, -log(S_ij/(S_ii S_jj)^¼).
+    way, -log(S_ij/(S_ii S_jj)^¼), and so does ``averaged`` before :func:`shared` is applied to it.
     """
     D = np.log(np.maximum(kernel, floor))
     np.negative(D, out=D)
@@ -118,3 +119,24 @@ def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor
     np.fill_diagonal(D, 0.0)
     # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.
     return np.maximum(D, 0.0, out=D)
+
+
+def averaged(A: sp.csr_matrix, values: np.ndarray, rounds: int = 1) -> np.ndarray:
+    """The mean over the neighbours of each node, by affinity, in rounds."""
+    degree = np.asarray(A.sum(axis=1)).ravel()
+    for _ in range(rounds):
+        values = ((A @ values).T / degree).T
+    return values
+
+
+def shared(D: np.ndarray, A: sp.csr_matrix) -> np.ndarray:
+    """Dissimilarities half as each node sees them and half as its neighbours do, at both ends of a pair.
+
+    What sets a node apart from its neighbours is mostly noise, and much of it cancels. The whole of their mean would
+    blur clean manifolds more than it gains on noisy ones.
+    """
+    for _ in range(2):
+        D = 0.5 * (D + averaged(A, D)).T
+    D = 0.5 * (D + D.T)
+    np.fill_diagonal(D, 0.0)
+    return D

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from . import diffusion as diffusing
 from . import mds as scaling
-from .depth import DEEPEST, ConsistencyWalk, Knee, entropy_knee
+from .depth import DEEPEST, N_DOUBLINGS, ConsistencyWalk, Knee, entropy_knee
 from .perron import perron_pair, transition_matrix
 from .progress import Report, silent
 
@@ -45,7 +45,7 @@ def diffuse(
 ) -> Diffused:
     """The kernel of a connected affinity at a depth, or at the depth that a rule finds.
 
-    ``knee`` is the paper's rule. ``auto`` is the last doubling of the time, up to 8, at which the dissimilarity still
+    ``knee`` is the paper's rule. ``auto`` is the last doubling of the time, up to 7, at which the dissimilarity still
     ranks the pairs as it did at half the time; for the power, which has no such doublings, it is the knee.
     """
     perron = perron_pair(A)
@@ -59,10 +59,11 @@ def diffuse(
     # Nearly all pairs are within the eccentricity of any one node, and all within twice that, which two steps reach.
     reach = int(dijkstra(A, unweighted=True, indices=0).max())
     walk = ConsistencyWalk(A.shape[0])
-    n_doublings = int(np.log2(min(max_depth, DEEPEST))) + 1
+    first = DEEPEST / 2**N_DOUBLINGS
+    n_times = 1 + min(N_DOUBLINGS, int(np.log2(max_depth / first)))
     chosen, consistent = None, 0.0
-    for time, kernel in itertools.islice(diffusing.heat_doublings(rescaled, 1.0, reach=reach), n_doublings):
-        report("diffusion", len(walk.times) + 1, n_doublings)
+    for time, kernel in itertools.islice(diffusing.heat_doublings(rescaled, first, reach=reach), n_times):
+        report("diffusion", len(walk.times) + 1, n_times)
         if not walk.keeps(time, kernel):
             break
         chosen, consistent = kernel, time
@@ -73,6 +74,13 @@ def diffuse(
     return Diffused(chosen, perron.lambda_max, at, knee, np.array(walk.times), np.array(walk.agreement), consistent)
 
 
+def dissimilarities(A: sp.csr_matrix, kernel: np.ndarray, *, diffusion: str, dissimilarity: str) -> np.ndarray:
+    """Free energies of the paths between the nodes of a graph, from its kernel, in the form that is scaled."""
+    floor = diffusing.POWER_FLOOR if diffusion == "power" else diffusing.HEAT_FLOOR
+    D = diffusing.free_energy(kernel, dissimilarity=dissimilarity, floor=floor)
+    return diffusing.shared(D, A) if dissimilarity == "averaged" else D
+
+
 def embed(
     A: sp.csr_matrix,
     *,
@@ -80,14 +88,13 @@ def embed(
     depth: float | str = "auto",
     max_depth: int = 150,
     diffusion: str = "heat",
-    dissimilarity: str = "balanced",
+    dissimilarity: str = "averaged",
     mds: str = "metric",
     report: Report = silent,
 ) -> Embedded:
     """Perron pair, depth, free energies and their scaling, for a connected affinity."""
     diffused = diffuse(A, depth=depth, max_depth=max_depth, diffusion=diffusion, report=report)
-    floor = diffusing.POWER_FLOOR if diffusion == "power" else diffusing.HEAT_FLOOR
-    D = diffusing.free_energy(diffused.kernel, dissimilarity=dissimilarity, floor=floor)
+    D = dissimilarities(A, diffused.kernel, diffusion=diffusion, dissimilarity=dissimilarity)
     coordinates, layout = scaling.classical(D, n_components), None
     if mds == "metric":
         layout = scaling.smacof(D, coordinates, report=report)

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from scipy.stats import rankdata, spearmanr
 from sklearn.utils import gen_batches
 
-from .diffusion import heat_kernel, matrix_power
+from .diffusion import averaged, heat_kernel, matrix_power
 from .hops import continue_by_hops, count_hops
 from .parallel import exclusive
 from .perron import perron_pair
@@ -218,14 +218,6 @@ def _add_term(indptr, indices, data, term, following, weight, total):
                 row[c] += value * there[c]
         for c in range(row.shape[0]):
             sums[c] += weight * row[c]
-
-
-def averaged(A: sp.csr_matrix, values: np.ndarray, rounds: int) -> np.ndarray:
-    """The mean over the neighbours of each node, by affinity, in rounds."""
-    degree = np.asarray(A.sum(axis=1)).ravel()
-    for _ in range(rounds):
-        values = (A @ values) / degree
-    return values
 
 
 def _normalised_from(

@@ -74,16 +74,17 @@ def embedding(
         landmarks alone, as in the paper. `'auto'` (default) is `'compressed'` where there is a graph or neighbours, and
         `'anchor'` where there are none, or the representation is a dask array.
     depth
-        A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling up to 8 that keeps the ranks
+        A diffusion depth, or a rule that finds one: `'auto'` (default), the last doubling up to 7 that keeps the ranks
         of the dissimilarities, or `'knee'` of the entropy curve as in the paper (which is also what `'auto'` means for
         the power).
     max_depth
-        Deepest point of the entropy curve; below 8, also of the search for a consistent depth.
+        Deepest point of the entropy curve; below 7, also of the search for a consistent depth.
     diffusion
         `'heat'` (default), the walk in continuous time, which joins all pairs; or `'power'`, the paper's k steps.
     dissimilarity
         `'free_energy'`, -log of the path ensemble S as in the paper; `'normalised'`, -2 log of its cosine, which takes
-        off what it costs to come back to the same cell; `'balanced'` (default), half way between them.
+        off what it costs to come back to the same cell; `'balanced'`, half way between them; `'averaged'` (default),
+        the balanced one, half as the two cells see it and half as their neighbours do.
     mds
         `'metric'` (SMACOF, started from the classical solution) or `'classical'`.
     n_project

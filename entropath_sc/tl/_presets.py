@@ -15,7 +15,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
             "n_project": 10,
             "depth": "auto",
             "diffusion": "heat",
-            "dissimilarity": "balanced",
+            "dissimilarity": "averaged",
         },
         "pseudotime": {"depth": "auto", "diffusion": "heat", "potential": "symmetric"},
     },
