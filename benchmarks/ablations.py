@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 import entropath_sc as ep
 from entropath_sc.core import diffusion as diffusing
+from entropath_sc.core.model import dissimilarities
 from entropath_sc.core.perron import perron_pair
 
 RESULTS = Path(__file__).parent / "results"
@@ -84,10 +85,10 @@ def depth_curve(seed: int, density: str, preset: str) -> tuple[list[float], floa
     scores = []
     for k in DEPTHS:
         if used["diffusion"] == "power":
-            S, floor = diffusing.matrix_power(rescaled, k), diffusing.POWER_FLOOR
+            S = diffusing.matrix_power(rescaled, k)
         else:
-            S, floor = diffusing.heat_kernel(rescaled, k, reach=len(rescaled)), diffusing.HEAT_FLOOR
-        D = diffusing.free_energy(S, dissimilarity=used["dissimilarity"], floor=floor)
+            S = diffusing.heat_kernel(rescaled, k, reach=len(rescaled))
+        D = dissimilarities(A, S, diffusion=used["diffusion"], dissimilarity=used["dissimilarity"])
         scores.append(ep.metrics.geodesic_correlation(D, truth))
     # At infinite depth S is ψψᵀ, and all that is left of the dissimilarity is -log ψ.
     limit = -np.add.outer(pair.log_psi, pair.log_psi)
