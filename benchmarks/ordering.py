@@ -1,10 +1,11 @@
-"""Pseudotime against the truth: simulations with their true time, real cells with shortest paths from the root.
+"""Pseudotime against the truth: simulations with their true time, real cells with shortest paths and known stages.
 
     pip install -e ".[bench]"
     python benchmarks/ordering.py [--seeds 10] [--first-seed 0] [--methods entropath dpt ...]
 
 Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
-ordering.md: Spearman and Kendall correlations, and what `depth='auto'` did beside each depth.
+ordering.md: Spearman and Kendall correlations, for real cells also with the stages of known lineages (in
+data_manifests), and what `depth='auto'` did beside each depth.
 Real cells come from ENTROPATH_SC_DATA, through data_manifests.
 """
 
@@ -23,6 +24,7 @@ from anndata import AnnData
 from tqdm import tqdm
 
 import entropath_sc as ep
+from entropath_sc.datasets._load import read_manifest
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = "dataset seed method spearman kendall depth refined agreement seconds".split()
@@ -41,6 +43,17 @@ def real(name: str) -> tuple[AnnData, str, np.ndarray]:
     adata = ep.datasets.load(name)
     root = adata.uns["manifest"]["root"]
     return adata, root, ep.metrics.shortest_paths(adata.obsp["distances"], sources=[adata.obs_names.get_loc(root)])[0]
+
+
+def stages(name: str, adata: AnnData) -> dict[str, np.ndarray]:
+    """The stage of each cell along each known lineage; NaN outside it."""
+    manifest = read_manifest(name)
+    labels = adata.obs[manifest["label_key"]].astype(str)
+    places = {
+        lineage: {label: place for place, together in enumerate(order) for label in together}
+        for lineage, order in manifest["lineages"].items()
+    }
+    return {f"{name}: {lineage}": labels.map(place).to_numpy(dtype=float) for lineage, place in places.items()}
 
 
 def shortest_path(adata: AnnData, root: str) -> np.ndarray:
@@ -78,12 +91,23 @@ def entropath_paper(adata: AnnData, root: str) -> np.ndarray:
     return adata.obs["entropath_pseudotime"].to_numpy()
 
 
-def entropath(adata: AnnData, root: str) -> np.ndarray:
-    ep.tl.pseudotime(adata, root=root)
+def entropath(adata: AnnData, root: str, refine: float | str = "auto") -> np.ndarray:
+    ep.tl.pseudotime(adata, root=root, refine=refine)
     return adata.obs["entropath_pseudotime"].to_numpy()
 
 
-METHODS = {f.__name__: f for f in (shortest_path, dpt, dtne, palantir, entropath_paper, entropath)}
+def entropath_plain(adata: AnnData, root: str) -> np.ndarray:
+    return entropath(adata, root, refine=0.0)
+
+
+def entropath_refined(adata: AnnData, root: str) -> np.ndarray:
+    return entropath(adata, root, refine=1.0)
+
+
+METHODS = {
+    f.__name__: f
+    for f in (shortest_path, dpt, dtne, palantir, entropath_paper, entropath_plain, entropath_refined, entropath)
+}
 
 
 def depths(adata: AnnData, root: str, truth: np.ndarray) -> list[dict]:
@@ -108,18 +132,23 @@ def run(path: Path, methods: list[str], seeds: range, names: list[str]) -> None:
         if not missing:
             continue
         adata, root, truth = simulated(seed) if dataset == "branching" else real(dataset)
+        known = {} if dataset == "branching" else stages(dataset, adata)
         rows = []
         for method in missing:
             bar.set_postfix_str(f"{dataset} {seed}, {method}")
             copy = adata.copy()
             began = time.perf_counter()
             order = METHODS[method](copy, root)
-            row = {"method": method, "seconds": round(time.perf_counter() - began, 2)}
+            row = {"dataset": dataset, "method": method, "seconds": round(time.perf_counter() - began, 2)}
+            for lineage, stage in known.items():
+                inside = np.isfinite(stage)
+                agreement = ep.metrics.pseudotime_agreement(order[inside], stage[inside])
+                rows.append({"dataset": lineage, "method": method} | agreement)
             rows.append(row | ep.metrics.pseudotime_agreement(order, truth))
             if method == "entropath":
                 rows[-1] |= {name: copy.uns["entropath"]["pseudotime"][name] for name in FOUND}
-                rows += depths(copy, root, truth)
-        frame = pd.DataFrame(rows, columns=COLUMNS).assign(dataset=dataset, seed=seed)
+                rows += [{"dataset": dataset} | row for row in depths(copy, root, truth)]
+        frame = pd.DataFrame(rows, columns=COLUMNS).assign(seed=seed)
         frame.to_csv(path, mode="a", header=False, index=False)
 
 
@@ -128,18 +157,28 @@ def span(values: pd.Series, form: str) -> str:
     return " to ".join(dict.fromkeys(format(v, form) for v in (values.min(), values.max())))
 
 
-def tables(scores: pd.DataFrame) -> list[str]:
-    datasets = list(dict.fromkeys(scores["dataset"]))
-    counts = {d: scores[scores["dataset"] == d]["seed"].nunique() for d in datasets}
-    heads = [f"{d} ({counts[d]} seeds)" if counts[d] > 1 else d for d in datasets]
-    lines = ["Spearman / Kendall with the true time (branching) or with shortest paths from the root (real cells):", ""]
-    lines += ["| method | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+def by_method(scores: pd.DataFrame, heads: dict[str, str]) -> list[str]:
+    """A row a method, a column a data set."""
+    lines = ["| method | " + " | ".join(heads.values()) + " |", "|---" * (len(heads) + 1) + "|"]
     for method in [m for m in METHODS if m in set(scores["method"])]:
         cells = []
-        for dataset in datasets:
+        for dataset in heads:
             rows = scores[(scores["dataset"] == dataset) & (scores["method"] == method)]
-            cells.append(f"{rows['spearman'].mean():.3f} / {rows['kendall'].mean():.3f}" if len(rows) else "")
+            cells.append(f"{rows['spearman'].mean():.4f} / {rows['kendall'].mean():.3f}" if len(rows) else "")
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def tables(scores: pd.DataFrame) -> list[str]:
+    names = list(dict.fromkeys(scores["dataset"]))
+    counts = {d: scores[scores["dataset"] == d]["seed"].nunique() for d in names}
+    heads = {d: f"{d} ({counts[d]} seeds)" if counts[d] > 1 else d for d in names}
+    lineages = {d: d for d in names if ":" in d}
+    heads = {d: head for d, head in heads.items() if d not in lineages}
+    lines = ["Spearman / Kendall with the true time (branching) or with shortest paths from the root (real cells):", ""]
+    lines += by_method(scores, heads)
+    if lineages:
+        lines += ["", "Spearman / Kendall with the stages of known lineages:", "", *by_method(scores, lineages)]
     heading = ["data", "disagreement (1e-4)", "refined", "chosen", *(f"{d:g}" for d in DEPTHS)]
     lines += [
         "",
@@ -147,7 +186,7 @@ def tables(scores: pd.DataFrame) -> list[str]:
         "",
     ]
     lines += ["| " + " | ".join(heading) + " |", "|---" * len(heading) + "|"]
-    for dataset, head in zip(datasets, heads, strict=True):
+    for dataset, head in heads.items():
         rows = scores[scores["dataset"] == dataset]
         found = rows.dropna(subset=FOUND)
         cells = [span(1e4 * (1 - found["agreement"]), ".1f"), span(found["refined"], ".2f"), span(found["depth"], "g")]

@@ -222,9 +222,11 @@ def _potentials(
             graph,
             embedded.diffused.lambda_max,
             nodes.mass(X, cells),
+            X=nodes.positions,
             kind=options["potential"],
             diffusion=options["diffusion"],
             depth=depth,
+            refine=options["refine"],
             like=like,
         )
 

@@ -17,7 +17,7 @@ from .core.mds import SOLVERS
 from .core.model import DEPTH_RULES
 from .core.ordering import POTENTIALS, SCALINGS
 from .tl._adata import cell_indices
-from .tl._checks import check_count, check_depth, check_key
+from .tl._checks import check_count, check_depth, check_key, check_refine
 from .tl._presets import PRESETS, with_preset
 
 DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, and write the file with the results.
@@ -63,15 +63,16 @@ def add_run(commands) -> argparse.ArgumentParser:
     embedding.add_argument("--n-landmarks", type=int, default=2000)
     embedding.add_argument("--landmarks", choices=RULES)
     embedding.add_argument("--landmark-graph", choices=GRAPHS)
-    embedding.add_argument("--depth", type=_depth, help="a number, 'auto' or 'knee'")
+    embedding.add_argument("--depth", type=_number, help="a number, 'auto' or 'knee'")
     embedding.add_argument("--max-depth", type=int, default=150)
     embedding.add_argument("--diffusion", choices=DIFFUSIONS)
     embedding.add_argument("--dissimilarity", choices=tuple(DISSIMILARITIES))
     embedding.add_argument("--mds", choices=SOLVERS, default="metric")
     embedding.add_argument("--n-project", type=int)
     order = parser.add_argument_group("order")
-    order.add_argument("--order-depth", type=_depth, help="a number, 'auto' or 'embedding'")
+    order.add_argument("--order-depth", type=_number, help="a number, 'auto' or 'embedding'")
     order.add_argument("--potential", choices=POTENTIALS)
+    order.add_argument("--refine", type=_number, default="auto", help="share of the refined order, 0 to 1, or 'auto'")
     order.add_argument("--scaling", choices=SCALINGS, default="minmax")
     common = parser.add_argument_group("all steps")
     common.add_argument("--preset", choices=tuple(PRESETS), default="default")
@@ -81,7 +82,7 @@ def add_run(commands) -> argparse.ArgumentParser:
     return parser
 
 
-def _depth(text: str) -> float | str:
+def _number(text: str) -> float | str:
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
@@ -204,6 +205,7 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
             depth=options.order_depth,
             diffusion=options.diffusion,
             potential=options.potential,
+            refine=options.refine,
             scaling=options.scaling,
             **shared,
         )
@@ -285,6 +287,7 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
         check_count(name, embedding[name], least)
     check_depth(embedding["depth"], embedding["diffusion"], DEPTH_RULES)
     check_depth(order["depth"], order["diffusion"], ("auto", "embedding"))
+    check_refine(options.refine, order["potential"], order["diffusion"])
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client
@@ -300,7 +303,7 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
             kernel=PRESETS[options.preset]["merw_graph"]["kernel"],
             n_neighbors=options.n_neighbors or 15,
             embedding={**embedding, "preset": options.preset},
-            pseudotime={**order, "scaling": "minmax", "preset": options.preset},
+            pseudotime={**order, "refine": options.refine, "scaling": "minmax", "preset": options.preset},
             random_state=options.random_state,
             overwrite=options.overwrite,
         )

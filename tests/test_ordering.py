@@ -9,16 +9,12 @@ from conftest import weighted_graph
 from scipy.linalg import expm
 
 from entropath_sc.core import ordering
-from entropath_sc.core.diffusion import averaged
 from entropath_sc.core.ordering import (
     POTENTIALS,
-    REACH,
-    ROUNDS,
     anchored,
     heat_from,
     potential_from,
     power_from,
-    refined,
     scaled,
     terminal_corrected,
 )
@@ -115,51 +111,33 @@ def test_terminal_correction_by_hand():
     assert terminal_corrected(np.zeros(2), np.zeros(2)).tolist() == [0.0, 0.0]
 
 
-def test_averaging_is_over_neighbours_by_affinity():
-    A = weighted_graph(40)
-    mean = A.toarray() / A.toarray().sum(axis=1, keepdims=True)
-    values = np.random.default_rng(0).normal(size=40)
-    np.testing.assert_allclose(averaged(A, values, 3), np.linalg.matrix_power(mean, 3) @ values, rtol=1e-10)
-    np.testing.assert_array_equal(averaged(A, values, 0), values)
-
-
-def test_waypoints_see_each_node_at_their_potential_and_the_free_energy_between():
-    A = weighted_graph(40)
+@pytest.mark.parametrize(("nines", "share"), [(1.0, 0.0), (1.7, 0.0), (2.7, 0.5), (3.7, 1.0), (20.0, 1.0)])
+def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, nines, share):
+    A, X = weighted_graph(40), np.random.default_rng(0).normal(size=(40, 3))
     lam = perron_pair(A).lambda_max
-    potential = potential_from(A, lam, one_hot(40, 3), depth=8.0).values
-    F = -np.log(expm(-8.0 * (np.eye(40) - A.toarray() / lam)))
-    seen = np.empty(40)
-    for x in range(40):  # as few nodes as these are all waypoints
-        weights = np.exp(-0.5 * (F[x] / (REACH * potential.std())) ** 2)
-        sightings = np.where(potential[x] < potential, potential - F[x], potential + F[x])
-        seen[x] = (weights * sightings).sum() / weights.sum()
-    average = averaged(A, seen, ROUNDS)
-    expected = average + averaged(A, seen - average, ROUNDS)
-    np.testing.assert_allclose(refined(A, lam, potential, 8.0), expected, rtol=1e-9)
-
-
-def test_refining_keeps_an_order_that_is_right_already():
-    A = path_graph(400) + sp.csr_matrix(sp.diags([np.full(398, 0.5), np.full(398, 0.5)], [-2, 2]))
-    lam = perron_pair(A).lambda_max
-    potential = potential_from(A, lam, one_hot(400, 0), depth=8.0).values
-    assert (np.diff(refined(A, lam, potential, 8.0)) > 0).all()
-
-
-@pytest.mark.parametrize(("agreement", "share"), [(0.99, 0.0), (0.9986, 0.0), (0.999, 0.5), (0.9994, 1.0), (1.0, 1.0)])
-def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, agreement, share):
-    A = weighted_graph(40)
-    lam = perron_pair(A).lambda_max
-    monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=agreement))
-    found = potential_from(A, lam, one_hot(40, 3))
-    shallow, deep = (potential_from(A, lam, one_hot(40, 3), depth=depth).values for depth in (4.0, 8.0))
+    monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=1 - 10.0**-nines))
+    found = potential_from(A, lam, one_hot(40, 3), X=X)
     assert found.refined == pytest.approx(share)
     assert found.depth == (8.0 if share >= 0.5 else 4.0)
-    expected = (1 - share) * shallow + share * refined(A, lam, deep, 8.0)
-    np.testing.assert_allclose(found.values, expected, rtol=1e-9)
-    # Another source takes over what was found, and a potential that is not refined only its depth.
-    assert potential_from(A, lam, one_hot(40, 7), like=found).refined == found.refined
-    walk = potential_from(A, lam, one_hot(40, 3), kind="merw")
-    assert (walk.depth, walk.refined) == (found.depth, 0.0)
+    plain = potential_from(A, lam, one_hot(40, 3), depth=4.0).values
+    full = potential_from(A, lam, one_hot(40, 3), X=X, refine=1.0).values
+    np.testing.assert_allclose(found.values, (1 - found.refined) * plain + found.refined * full, rtol=1e-9)
+    # The refined order is in the units of the plain one.
+    np.testing.assert_allclose([full.mean(), full.std()], [plain.mean(), plain.std()], rtol=1e-9)
+    # Another source takes over what was found.
+    other = potential_from(A, lam, one_hot(40, 7), X=X, like=found)
+    itself = potential_from(A, lam, one_hot(40, 7), X=X, refine=found.refined)
+    assert other.refined == found.refined
+    np.testing.assert_allclose(other.values, itself.values, rtol=1e-9)
+
+
+def test_what_cannot_be_refined_is_not():
+    A, X = weighted_graph(40), np.random.default_rng(0).normal(size=(40, 3))
+    lam = perron_pair(A).lambda_max
+    assert potential_from(A, lam, one_hot(40, 3)).refined == 0  # nowhere to measure lengths in
+    assert potential_from(A, lam, one_hot(40, 3), X=X, depth=4.0).refined == 0
+    assert potential_from(A, lam, one_hot(40, 3), X=X, kind="merw").refined == 0
+    assert potential_from(A, lam, one_hot(40, 3), X=X, depth=4.0, refine=0.5).refined == 0.5
 
 
 def test_a_given_depth_is_taken_as_it_is():

@@ -271,6 +271,26 @@ def test_a_refined_order_is_nearer_to_the_true_time_than_a_plain_one():
     assert max(scores[4.0], scores[8.0]) < scores["auto"] - 0.005
 
 
+def test_the_share_of_the_refined_order_can_be_given(cells):
+    orders = {}
+    for refine in (0, 0.5, 1.0):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], refine=refine)
+        assert cells.uns["entropath"]["pseudotime"]["refined"] == refine
+        assert cells.uns["entropath"]["params"]["pseudotime"]["refine"] == refine
+        orders[refine] = cells.obs["entropath_potential"].to_numpy()
+    inside = cells.obs_names != cells.uns["root"]
+    np.testing.assert_allclose(orders[0.5][inside], 0.5 * (orders[0] + orders[1.0])[inside], rtol=1e-9)
+
+
+def test_without_the_representation_behind_its_neighbours_an_order_stays_plain(cells):
+    ep.tl.merw_graph(cells)
+    del cells.obsm["X_pca"]
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    assert cells.uns["entropath"]["pseudotime"]["refined"] == 0
+    with pytest.raises(ValueError, match="representation behind the neighbours is needed"):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], refine=0.5)
+
+
 def test_several_roots_a_category_and_iroot(cells):
     some = list(cells.obs_names[[5, 7]])
     ep.tl.pseudotime(cells, root=some)

@@ -11,7 +11,7 @@ from conftest import unweighted_graph, weighted_graph
 
 from entropath_sc.core.affinity import affinity, knn_distances
 from entropath_sc.core.diffusion import free_energy, heat_kernel, matrix_power
-from entropath_sc.core.perron import log_stationary, perron_pair, transition_matrix
+from entropath_sc.core.perron import largest_eigenvalue, log_stationary, perron_pair, transition_matrix
 
 
 def paths(A: np.ndarray, k: int, i: int, j: int):
@@ -31,6 +31,11 @@ def test_perron_pair_of_a_star_is_known():
     pair = perron_pair(A)
     assert pair.lambda_max == pytest.approx(3.0)
     np.testing.assert_allclose(np.exp(pair.log_psi), [2**-0.5, *[18**-0.5] * m], rtol=1e-8)
+
+
+def test_largest_eigenvalue_alone():
+    A = weighted_graph(200)
+    assert largest_eigenvalue(A) == pytest.approx(np.linalg.eigvalsh(A.toarray())[-1], rel=1e-4)
 
 
 def test_walk_is_stochastic_and_reversible_with_pi_psi_squared():

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from .parallel import exclusive
+from .sparse import averaged
 
 DIFFUSIONS = ("heat", "power")
 # How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
@@ -119,14 +120,6 @@ def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor
     np.fill_diagonal(D, 0.0)
     # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.
     return np.maximum(D, 0.0, out=D)
-
-
-def averaged(A: sp.csr_matrix, values: np.ndarray, rounds: int = 1) -> np.ndarray:
-    """The mean over the neighbours of each node, by affinity, in rounds."""
-    degree = np.asarray(A.sum(axis=1)).ravel()
-    for _ in range(rounds):
-        values = ((A @ values).T / degree).T
-    return values
 
 
 def shared(D: np.ndarray, A: sp.csr_matrix) -> np.ndarray:

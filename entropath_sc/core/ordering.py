@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 from scipy.special import gammaln
 from scipy.stats import rankdata, spearmanr
-from sklearn.utils import gen_batches
 
-from .diffusion import averaged, heat_kernel, matrix_power
+from .diffusion import heat_kernel, matrix_power
 from .hops import continue_by_hops, count_hops
-from .parallel import exclusive
-from .perron import perron_pair
+from .perron import largest_eigenvalue, perron_pair
+from .refinement import by_length, cleaned, twiced
+from .sparse import averaged
 
 POTENTIALS = ("symmetric", "normalised", "merw")
 SCALINGS = ("minmax", "rank")
@@ -23,18 +22,12 @@ SCALINGS = ("minmax", "rank")
 # In the geodesic regime the order is the same at both of these depths.
 SHALLOW, DEEP = 4.0, 8.0
 
-# Their rank agreement, averaged over neighbours: what disagrees then is not noise, but shape. From the upper one on the
-# order is refined, below the lower one it is not, and in between in part.
-CONSISTENCY = 0.9986, 0.9994
+# How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
+# refined, more so the more there are, and at the second in full.
+NINES = 1.7, 3.7
 
-# Cells from which the others are seen, and how far they see, in standard deviations of the potential.
-N_WAYPOINTS = 48
-REACH = 1.4
-# Rounds of averaging over neighbours after that.
+# Rounds of averaging over neighbours in the refined order.
 ROUNDS = 8
-
-# At a million cells, they take a gigabyte.
-_WAYPOINTS_AT_A_TIME = 24
 
 # Smaller values are near the end of the float range, where sums lose digits: the leading term replaces them.
 _SMALLEST = 1e-280
@@ -97,7 +90,8 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
 class Potential:
     """Free energy of the paths from a set of nodes to each node, at a depth.
 
-    ``agreement`` is that of the orders at two depths, from which the depth and the share of the refinement follow.
+    ``agreement`` is that of the orders at two depths, from which the share of the refinement follows where it is not
+    given, and the depth.
     """
 
     values: np.ndarray
@@ -111,37 +105,57 @@ def potential_from(
     lambda_max: float,
     source: np.ndarray,
     *,
+    X: np.ndarray | None = None,
     kind: str = "symmetric",
     diffusion: str = "heat",
     depth: float | str = "auto",
+    refine: float | str = "auto",
     like: Potential | None = None,
 ) -> Potential:
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
-    ``symmetric`` reads it off the symmetric kernel S, and where the depth is searched for, refines it as far as the
-    search says; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper does; ``normalised`` is -2 log of the
-    cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With ``like``, another's search is taken over.
+    ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
+    does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. ``refine`` is the
+    share of the refined order, for which the positions ``X`` are needed; by itself it is as large as the agreement of
+    two depths allows, where the depth is not given, and zero otherwise. With ``like``, another's search is taken over.
     """
-    if like is not None and isinstance(depth, str) and not like.refined:
-        depth = like.depth
-    if not isinstance(depth, str):
-        return Potential(_plain(A, lambda_max, source, kind, diffusion, depth), depth)
+    refinable = X is not None and kind == "symmetric" and diffusion == "heat"
+    if isinstance(depth, str) and like is None:
+        found = _searched(A, lambda_max, source, refine)
+        values = found.values if refinable else _plain(A, lambda_max, source, kind, diffusion, found.depth)
+    else:
+        found = like or Potential(np.empty(0), depth, 0.0 if refine == "auto" else refine)
+        at = SHALLOW if isinstance(depth, str) and refinable else found.depth
+        values = _plain(A, lambda_max, source, kind, diffusion, at)
+    share = found.refined if refinable else 0.0
+    if share:
+        finer = _refined(A, X, source)
+        # A length has other units than a free energy: it takes over the mean and the spread of the plain order.
+        finer = values.mean() + (finer - finer.mean()) * (values.std() / (finer.std() or 1.0))
+        values = (1 - share) * values + share * finer
+    return replace(found, values=values, refined=share)
+
+
+def _searched(A: sp.csr_matrix, lambda_max: float, source: np.ndarray, refine: float | str) -> Potential:
+    """The order at the smaller depth, how far it is to be refined, and which of both depths then weighs more."""
     shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
-    found = like or _searched(A, shallow, deep)
-    if kind != "symmetric" or diffusion != "heat":
-        return replace(found, values=_plain(A, lambda_max, source, kind, diffusion, found.depth), refined=0.0)
-    values = shallow
-    if found.refined:
-        values = (1 - found.refined) * shallow + found.refined * refined(A, lambda_max, deep, DEEP)
-    return replace(found, values=values)
-
-
-def _searched(A: sp.csr_matrix, shallow: np.ndarray, deep: np.ndarray) -> Potential:
-    """The depth, and how far its order is to be refined."""
-    orders = [averaged(A, potential, 1) for potential in (shallow, deep)]
-    agreement = float(spearmanr(*orders).statistic)
-    share = float(np.clip(between(agreement, *CONSISTENCY), 0.0, 1.0)) if np.isfinite(agreement) else 0.0
+    agreement = float(spearmanr(averaged(A, shallow), averaged(A, deep)).statistic)
+    share = refine
+    if isinstance(refine, str):
+        nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
+        share = float(np.clip(between(nines, *NINES), 0.0, 1.0))
     return Potential(shallow, DEEP if share >= 0.5 else SHALLOW, share, agreement)
+
+
+def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """The order on a cleaner graph, averaged over neighbours, with length as its clock.
+
+    The free energy of the paths from a root holds what sets the root, and each node, apart from their own neighbours,
+    and it counts steps: a branch of few cells seems shorter than it is.
+    """
+    graph, kept = cleaned(A, X)
+    potential = -heat_from(graph, largest_eigenvalue(graph), source, DEEP).log_mass[0]
+    return by_length(graph, kept, twiced(graph, potential, ROUNDS))
 
 
 def _plain(
@@ -162,62 +176,6 @@ def _walk_from(
     weighted[inside] = source[inside] * np.exp(log_psi[inside].min() - log_psi[inside])
     spread = heat_from if diffusion == "heat" else power_from
     return -spread(A, lambda_max, weighted, depth).log_mass[0] - log_psi
-
-
-def refined(A: sp.csr_matrix, lambda_max: float, potential: np.ndarray, depth: float) -> np.ndarray:
-    """The potential as other nodes see it, averaged over neighbours.
-
-    The free energy of the paths from a root holds what sets the root, and each node, apart from their own neighbours,
-    and paths that cut corners where branches part. Where the order survives a doubling of the depth, that is noise.
-    Waypoints along the order see each node at their own potential, plus or minus the free energy between them, and the
-    nearer ones count for more.
-    """
-    # In the order of the potential, neighbours are near each other in memory too, which is several times as fast.
-    order = np.argsort(potential, kind="stable")
-    A, potential = A[order][:, order], potential[order]
-    total, seen = np.zeros(len(order)), np.zeros(len(order))
-    waypoints = np.linspace(0, len(order) - 1, min(N_WAYPOINTS, len(order))).round().astype(int)
-    for some in gen_batches(len(waypoints), _WAYPOINTS_AT_A_TIME):
-        mass = _heat_from_each(A, lambda_max, waypoints[some], depth)
-        apart = -np.log(np.maximum(mass, _SMALLEST))
-        weights = np.where(mass > _SMALLEST, np.exp(-0.5 * (apart / (REACH * potential.std())) ** 2), 0.0)
-        there = potential[waypoints[some]]
-        total += weights.sum(axis=1)
-        seen += (weights * (there + np.where(potential[:, None] < there, -apart, apart))).sum(axis=1)
-    # A node that no waypoint sees stays where it is.
-    seen = np.divide(seen, total, out=potential, where=total > 0)
-    average = averaged(A, seen, ROUNDS)
-    # Averaging draws in the ends of branches; the average of what it took off gives most of that back.
-    values = np.empty_like(average)
-    values[order] = average + averaged(A, seen - average, ROUNDS)
-    return values
-
-
-@exclusive
-def _heat_from_each(A: sp.csr_matrix, lambda_max: float, nodes: np.ndarray, depth: float) -> np.ndarray:
-    """e^{-t(I - A/λ)} from each of the given nodes to all (nodes × given ones)."""
-    weights = _series_weights(np.array([depth]))[0]
-    term, following = np.zeros((A.shape[0], len(nodes))), np.empty((A.shape[0], len(nodes)))
-    term[nodes, np.arange(len(nodes))] = 1.0
-    total = weights[0] * term
-    steps = A.data / lambda_max
-    for weight in weights[1:]:
-        _add_term(A.indptr, A.indices, steps, term, following, weight, total)
-        term, following = following, term
-    return total
-
-
-@numba.njit(parallel=True, fastmath=True, cache=True)
-def _add_term(indptr, indices, data, term, following, weight, total):
-    for i in numba.prange(term.shape[0]):
-        row, sums = following[i], total[i]
-        row[:] = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            value, there = data[e], term[indices[e]]
-            for c in range(row.shape[0]):
-                row[c] += value * there[c]
-        for c in range(row.shape[0]):
-            sums[c] += weight * row[c]
 
 
 def _normalised_from(

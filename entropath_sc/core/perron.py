@@ -42,14 +42,7 @@ def perron_pair(A: Matrix, *, tolerance: float = 1e-6, max_steps: int = 200) -> 
     whose sums of positive numbers keep small entries accurate, run on the similar matrix S⁻¹AS, S = diag(ψ so far),
     whose own Perron vector is close to one everywhere.
     """
-    n = A.shape[0]
-    if n < 3:
-        values, vectors = np.linalg.eigh(A.toarray() if sp.issparse(A) else A)
-    else:
-        # The degree is a start that a permutation of the cells permutes.
-        values, vectors = eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3)
-    lambda_max = float(values[-1])
-    psi = np.abs(vectors[:, -1])
+    lambda_max, psi = _leading(A, 0.0)
     for patience in (FEW_ITERATIONS, 0):
         log_psi, residual = _polished(A, lambda_max, _continued(A, lambda_max, psi, patience), tolerance, max_steps)
         if residual <= tolerance:
@@ -57,6 +50,21 @@ def perron_pair(A: Matrix, *, tolerance: float = 1e-6, max_steps: int = 200) -> 
     log_psi -= log_psi.max()
     log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())
     return PerronPair(lambda_max, log_psi, residual)
+
+
+def largest_eigenvalue(A: Matrix, *, tolerance: float = 1e-4) -> float:
+    """λ_max alone, which converges long before ψ does."""
+    return _leading(A, tolerance)[0]
+
+
+def _leading(A: Matrix, tolerance: float) -> tuple[float, np.ndarray]:
+    """λ_max, and ψ as accurate as its largest entries are."""
+    if A.shape[0] < 3:
+        values, vectors = np.linalg.eigh(A.toarray() if sp.issparse(A) else A)
+    else:
+        # The degree is a start that a permutation of the cells permutes.
+        values, vectors = eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3, tol=tolerance)
+    return float(values[-1]), np.abs(vectors[:, -1])
 
 
 def _polished(

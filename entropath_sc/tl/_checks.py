@@ -39,6 +39,16 @@ def check_depth(depth: float | str, diffusion: str, rules: Collection[str]) -> N
         raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
 
 
+def check_refine(refine: float | str, potential: str, diffusion: str) -> None:
+    """Refuse what is neither a share nor 'auto', or cannot be done to the potential."""
+    if isinstance(refine, str):
+        check_choice("refine", refine, ("auto",))
+    elif isinstance(refine, bool) or not (isinstance(refine, Real) and 0 <= refine <= 1):
+        raise ValueError(f"refine={refine!r} must be a share from 0 to 1, or 'auto'.")
+    elif refine and (potential, diffusion) != ("symmetric", "heat"):
+        raise ValueError("Only potential='symmetric' with diffusion='heat' can be refined. Leave `refine` out.")
+
+
 def all_threads() -> int:
     """As many as numba may use."""
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]

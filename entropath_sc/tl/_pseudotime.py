@@ -13,8 +13,8 @@ from ..core import ordering
 from ..core.placement import Carrier
 from . import _lazy
 from ._adata import Cells, cell_indices, check_object, keys_for, record, representation, writable
-from ._checks import check_choice, check_depth
-from ._merw_graph import build_graph, read_graph, write_graph
+from ._checks import check_choice, check_depth, check_refine
+from ._merw_graph import Graph, build_graph, read_graph, write_graph
 from ._nodes import check_store
 from ._presets import with_preset
 from ._progress import progress
@@ -32,6 +32,7 @@ def pseudotime(
     depth: float | str | None = None,
     diffusion: str | None = None,
     potential: str | None = None,
+    refine: float | str = "auto",
     scaling: str = "minmax",
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
@@ -54,15 +55,19 @@ def pseudotime(
     terminal
         Cells where it ends, given in the same ways; late cells are pulled towards them.
     depth
-        Diffusion depth. `'auto'` (default): where the order is the same at depths of 4 and 8, it is refined, by what
-        other cells along it see of each cell, and by averaging over neighbours; else it is the one at 4; between these
-        two, a mixture. `'embedding'` is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper. At
-        a given depth, nothing is refined.
+        Diffusion depth. `'auto'` (default): 4, and 8 in the share that is refined. `'embedding'` is the depth that
+        :func:`~entropath_sc.tl.embedding` chose, as in the paper.
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
         `'symmetric'` (default), -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in
         the paper; `'normalised'`, -2 log of the cosine. The last two are not refined.
+    refine
+        Share of the refined order, from 0 to 1: on a graph without the noise of most components, averaged over
+        neighbours, with the length that expression moves as its clock. A plain order stays closest to shortest paths on
+        the neighbour graph; a refined one is closer to known stages, and to where it would be with other cells.
+        `'auto'` (default): the more, the better the orders at depths 4 and 8 agree; none at a given depth, or where the
+        representation behind the neighbours is not there.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     preset
@@ -103,12 +108,14 @@ def pseudotime(
     check_choice("potential", potential, ordering.POTENTIALS)
     check_choice("scaling", scaling, ordering.SCALINGS)
     check_depth(depth, diffusion, ("auto", "embedding"))
+    check_refine(refine, potential, diffusion)
     roots = _root_indices(adata, root)
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     if terminals is not None and len(both := np.intersect1d(roots, terminals)):
         raise ValueError(f"{adata.obs_names[both[0]]!r} is given both as root and as terminal.")
     keys = keys_for(adata, key_added)
-    params = {"depth": depth, "diffusion": diffusion, "potential": potential, "scaling": scaling, "preset": preset}
+    params = {"depth": depth, "diffusion": diffusion, "potential": potential}
+    params |= {"refine": refine, "scaling": scaling, "preset": preset}
     if depth == "embedding":
         depth = _embedding_depth(adata, keys, diffusion)
     start = logg.info("computing the EntroPath pseudotime")
@@ -132,13 +139,27 @@ def pseudotime(
     else:
         lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
     check_store(store, X)
+    positions = reference.nodes.positions if on_landmarks else _positions(adata, keys, new_graph)
+    if positions is None and refine not in ("auto", 0):
+        raise ValueError(
+            "To refine the order, the representation behind the neighbours is needed, and it is not in `adata`. "
+            "Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
+        )
 
     def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
         source = reference.nodes.mass(X, cells) if on_landmarks else np.zeros(A.shape[0])
         if not on_landmarks:
             source[cells] = 1.0
         return ordering.potential_from(
-            A, lambda_max, source, kind=potential, diffusion=diffusion, depth=depth, like=like
+            A,
+            lambda_max,
+            source,
+            X=positions,
+            kind=potential,
+            diffusion=diffusion,
+            depth=depth,
+            refine=refine,
+            like=like,
         )
 
     found = from_cells(roots)
@@ -193,6 +214,15 @@ def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
             f"adata.uns['iroot'] is {iroot!r}, not a position among the {adata.n_obs} cells. Pass `root=` a barcode."
         )
     return np.array([int(iroot)])
+
+
+def _positions(adata: AnnData, keys: Keys, new_graph: Graph | None) -> np.ndarray | None:
+    """All cells in the representation behind their graph, if it is still there."""
+    params = adata.uns[keys.uns]["params"]["merw_graph"] if new_graph is None else new_graph.params
+    use_rep = params.get("use_rep")
+    if use_rep is None or (use_rep != "X" and use_rep not in adata.obsm):
+        return None
+    return representation(adata, use_rep, params.get("n_pcs"))[0]
 
 
 def _embedding_depth(adata: AnnData, keys: Keys, diffusion: str) -> float:
