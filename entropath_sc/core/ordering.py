@@ -120,11 +120,15 @@ def potential_from(
     two depths allows, where the depth is not given, and zero otherwise. With ``like``, another's search is taken over.
     """
     refinable = X is not None and kind == "symmetric" and diffusion == "heat"
-    if isinstance(depth, str) and like is None:
+    if like is not None:
+        found = like
+    elif isinstance(depth, str):
         found = _searched(A, lambda_max, source, refine)
-        values = found.values if refinable else _plain(A, lambda_max, source, kind, diffusion, found.depth)
     else:
-        found = like or Potential(np.empty(0), depth, 0.0 if refine == "auto" else refine)
+        found = Potential(np.empty(0), depth, 0.0 if isinstance(refine, str) else refine)
+    if isinstance(depth, str) and like is None and refinable:
+        values = found.values
+    else:
         at = SHALLOW if isinstance(depth, str) and refinable else found.depth
         values = _plain(A, lambda_max, source, kind, diffusion, at)
     share = found.refined if refinable else 0.0
@@ -140,10 +144,8 @@ def _searched(A: sp.csr_matrix, lambda_max: float, source: np.ndarray, refine: f
     """The order at the smaller depth, how far it is to be refined, and which of both depths then weighs more."""
     shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
     agreement = float(spearmanr(averaged(A, shallow), averaged(A, deep)).statistic)
-    share = refine
-    if isinstance(refine, str):
-        nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
-        share = float(np.clip(between(nines, *NINES), 0.0, 1.0))
+    nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
+    share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if isinstance(refine, str) else refine
     return Potential(shallow, DEEP if share >= 0.5 else SHALLOW, share, agreement)
 
 
