@@ -52,7 +52,7 @@ def perron_pair(A: Matrix, *, tolerance: float = 1e-6, max_steps: int = 200) -> 
     return PerronPair(lambda_max, log_psi, residual)
 
 
-def largest_eigenvalue(A: Matrix, *, tolerance: float = 1e-4) -> float:
+def largest_eigenvalue(A: Matrix, *, tolerance: float = 1e-3) -> float:
     """λ_max alone, which converges long before ψ does."""
     return _leading(A, tolerance)[0]
 

@@ -9,7 +9,7 @@ from scipy.integrate import cumulative_trapezoid
 from scipy.sparse.linalg import LinearOperator, cg
 
 from .parallel import exclusive
-from .sparse import averaged, product
+from .sparse import averaged, product, unsigned
 
 # Components of which neighbours share more than this are kept: the rest is mostly noise.
 SHARED = 0.5
@@ -48,44 +48,67 @@ def _nearest_within_two_hops(A: sp.csr_matrix, X: np.ndarray) -> tuple[np.ndarra
     n = A.shape[0]
     nearest = np.zeros((n, N_NEAREST), dtype=np.int32)
     weights = np.zeros((n, N_NEAREST))
-    _fill_nearest(A.indptr, A.indices, X.astype(np.float32), numba.get_num_threads(), nearest, weights)
+    _fill_nearest(*unsigned(A), X.astype(np.float32), numba.get_num_threads(), nearest, weights)
     return nearest, weights
 
 
-@numba.njit(parallel=True, fastmath={"reassoc", "contract"}, cache=True)
+@numba.njit(parallel=True, cache=True)
 def _fill_nearest(indptr, indices, X, n_threads, nearest, weights):
     n, k = nearest.shape
     for thread in numba.prange(n_threads):
-        seen = np.full(n, -1, np.int32)
-        found, squares = np.empty(n, np.int32), np.empty(n, np.float32)
+        seen = np.full(n, n, np.uint32)
+        found, squares = np.empty(n, np.uint32), np.empty(n, np.float32)
         # Nodes are dealt out in turn: those with many neighbours are often next to each other.
         for i in range(thread, n, n_threads):
             seen[i] = i
             n_found = 0
             for e in range(indptr[i], indptr[i + 1]):
                 between = indices[e]
-                for f in range(indptr[between] - 1, indptr[between + 1]):
-                    j = indices[f] if f >= indptr[between] else between
+                if seen[between] != i:
+                    seen[between] = i
+                    found[n_found] = between
+                    n_found += 1
+                for f in range(indptr[between], indptr[between + 1]):
+                    j = indices[f]
                     if seen[j] != i:
                         seen[j] = i
                         found[n_found] = j
-                        total = np.float32(0)
-                        for c in range(X.shape[1]):
-                            total += (X[i, c] - X[j, c]) ** 2
-                        squares[n_found] = total
                         n_found += 1
             if n_found == 0:
                 continue
-            size = min(k, n_found)
-            ordered = np.partition(squares[:n_found], size - 1)[:size]
-            farthest = ordered[size - 1]
-            scale = np.median(ordered)
-            m = 0
-            for candidate in range(n_found):
-                if squares[candidate] <= farthest and m < size:
-                    nearest[i, m] = found[candidate]
-                    weights[i, m] = np.exp(-squares[candidate] / scale) if scale > 0 else 1.0
-                    m += 1
+            _measure(X, X[i], found[:n_found], squares)
+            _keep(found[:n_found], squares[:n_found], nearest[i], weights[i])
+
+
+@numba.njit(fastmath={"reassoc", "contract"}, inline="never", cache=True)
+def _measure(X, here, found, squares):
+    """Squared distances from one place to the nodes that were found."""
+    for m in range(found.shape[0]):
+        there = X[found[m]]
+        total = np.float32(0)
+        for c in range(here.shape[0]):
+            difference = here[c] - there[c]
+            total += difference * difference
+        squares[m] = total
+
+
+@numba.njit(inline="never", cache=True)
+def _keep(found, squares, nearest, weights):
+    """The nearest of the nodes that were found, by insertion; Gaussian weights with the median as their scale."""
+    size = min(len(nearest), len(found))
+    kept = 0
+    for m in range(len(found)):
+        if kept == size and squares[m] >= weights[size - 1]:
+            continue
+        place = min(kept, size - 1)
+        while place > 0 and weights[place - 1] > squares[m]:
+            weights[place], nearest[place] = weights[place - 1], nearest[place - 1]
+            place -= 1
+        weights[place], nearest[place] = squares[m], found[m]
+        kept = min(kept + 1, size)
+    scale = weights[size // 2]
+    for m in range(size):
+        weights[m] = np.exp(-weights[m] / scale) if scale > 0 else 1.0
 
 
 def twiced(A: sp.csr_matrix, values: np.ndarray, rounds: int) -> np.ndarray:

@@ -11,11 +11,16 @@ from .parallel import exclusive
 
 @exclusive
 def product(A: sp.csr_matrix, values: np.ndarray) -> np.ndarray:
-    """A @ values of a matrix with many columns, or few."""
+    """A @ values of a matrix; for a vector, waking threads that BLAS has just used costs more than they gain."""
     values = np.ascontiguousarray(values, dtype=np.float64)
     out = np.empty((A.shape[0], values.shape[1]))
-    _times_matrix(A.indptr, A.indices, A.data, values, out)
+    _times_matrix(*unsigned(A), A.data, values, out)
     return out
+
+
+def unsigned(A: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """``indptr`` and ``indices`` for kernels: with a sign, numba would ask of each whether it counts from the end."""
+    return A.indptr.view(f"u{A.indptr.itemsize}"), A.indices.view(f"u{A.indices.itemsize}")
 
 
 @numba.njit(parallel=True, cache=True)
