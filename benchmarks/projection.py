@@ -4,7 +4,8 @@
 
 Coordinates are compared after the similarity that brings the reference's own cells onto the joint fit, as a share of
 the joint embedding's diameter. Beside each figure stands that of the reference's own cells, which a projection cannot
-beat: how far the fit itself moves when a fifth of the cells is missing. Writes projection.md in benchmarks/results.
+beat: how far the fit itself moves when a fifth of the cells is missing. Orders are compared with the default share of
+the refined order, and fully refined (`refine=1`). Writes projection.md in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -31,35 +32,54 @@ def similarity(source: np.ndarray, target: np.ndarray):
     return lambda points: scale * (points - a) @ U @ Vt + b
 
 
-def fitted(adata, root: str):
+REFINE = {"order": "auto", "refined order": 1.0}
+
+
+def fitted(adata):
     ep.tl.merw_graph(adata, use_rep="X_pca")
     ep.tl.embedding(adata)
-    ep.tl.pseudotime(adata, root=root)
     return adata
 
 
-def split(adata, root: str, joint, seed: int) -> dict[str, float]:
+def ordered(adata, root: str) -> dict[str, np.ndarray]:
+    """The order of all cells with each share of the refined one; the last stays in the object."""
+    orders = {}
+    for name, refine in REFINE.items():
+        ep.tl.pseudotime(adata, root=root, refine=refine)
+        orders[name] = adata.obs["entropath_pseudotime"].to_numpy()
+    return orders
+
+
+def agreement(new, ref, root: str, held: np.ndarray, joint: dict[str, np.ndarray]) -> dict[str, float]:
+    """Orders of new and of kept cells against the joint fit's."""
+    found = {}
+    for name, refine in REFINE.items():
+        ep.tl.pseudotime(ref, root=root, refine=refine)
+        ep.tl.project(new, ref)
+        for which, cells, where in (("new", new, held), ("kept", ref, ~held)):
+            score = spearmanr(cells.obs["entropath_pseudotime"], joint[name][where]).statistic
+            found[f"{name}, {which}"] = float(score)
+    return found
+
+
+def split(adata, root: str, joint, orders: dict[str, np.ndarray], seed: int) -> dict[str, float]:
     held = np.random.default_rng(seed).random(adata.n_obs) < 0.2
     held[adata.obs_names.get_loc(root)] = False
-    ref, new = fitted(adata[~held].copy(), root), adata[held].copy()
-    ep.tl.project(new, ref)
+    ref, new = fitted(adata[~held].copy()), adata[held].copy()
+    found = agreement(new, ref, root, held, orders)
     own = ep.tl.project(ref, ref, copy=True)
-    target, order = joint.obsm["X_entropath"], joint.obs["entropath_pseudotime"].to_numpy()
+    target = joint.obsm["X_entropath"]
     place = similarity(ref.obsm["X_entropath"], target[~held])
     diameter = pdist(target).max()
 
     def error(cells, where) -> float:
         return float(np.median(np.linalg.norm(place(cells.obsm["X_entropath"]) - target[where], axis=1)) / diameter)
 
-    def agreement(cells, where) -> float:
-        return float(spearmanr(cells.obs["entropath_pseudotime"], order[where]).statistic)
-
     return {
         "own cells back": float(np.abs(own.obsm["X_entropath"] - ref.obsm["X_entropath"]).max()),
         "error, new": error(new, held),
         "error, kept": error(ref, ~held),
-        "order, new": agreement(new, held),
-        "order, kept": agreement(ref, ~held),
+        **found,
         "remoteness, median new": float(new.obs["entropath_remoteness"].median()),
     }
 
@@ -82,11 +102,12 @@ def main() -> None:
     lines = []
     for name in options.data:
         adata, root = data(name)
-        joint = fitted(adata.copy(), root)
+        joint = fitted(adata.copy())
+        orders = ordered(joint, root)
         rows = []
         for seed in range(options.splits):
             print(f"{name}, split {seed + 1} of {options.splits}", file=sys.stderr, flush=True)
-            rows.append(split(adata, root, joint, seed))
+            rows.append(split(adata, root, joint, orders, seed))
         if not lines:
             lines = [f"| data | splits | {' | '.join(rows[0])} |", "|" + "---|" * (len(rows[0]) + 2)]
         means = [np.mean([row[k] for row in rows]) for k in rows[0]]
