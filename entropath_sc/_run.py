@@ -92,6 +92,7 @@ def _number(text: str) -> float | str:
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Check the files, run, and return the exit code; says in a line what went wrong."""
     _check_files(options, parser)
+    _check_values(options, parser)
     import scanpy as sc
 
     before = sc.settings.verbosity
@@ -139,6 +140,8 @@ def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -
         parser.error("give --root or --root-label, not both.")
     if options.terminal and not (options.root or options.root_label):
         parser.error("--terminal needs a root.")
+    if options.refine != "auto" and not (options.root or options.root_label):
+        parser.error("--refine needs a root.")
     if options.color and not options.figures:
         parser.error("--color is for --figures.")
     if options.scheduler and not options.out_of_core:
@@ -159,8 +162,36 @@ def _roots(options: argparse.Namespace) -> list[str] | tuple[str, str] | None:
     return tuple(options.root_label) if options.root_label else options.root
 
 
+def _check_values(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse what the functions would refuse later, after hours perhaps."""
+    embedding, order = _embedding(options), _order(options)
+    try:
+        check_key(options.key_added)
+        for name, least in (("n_components", 1), ("n_landmarks", 3), ("max_depth", 1), ("n_project", 1)):
+            check_count(name, embedding[name], least)
+        check_depth(embedding["depth"], embedding["diffusion"], DEPTH_RULES)
+        check_depth(order["depth"], order["diffusion"], ("auto", "embedding"))
+        check_refine(order["refine"], order["potential"], order["diffusion"])
+    except ValueError as error:
+        parser.error(str(error))
+
+
 EMBEDDING = ("landmarks", "landmark_graph", "n_project", "depth", "diffusion", "dissimilarity")
 PLAIN = ("n_components", "n_landmarks", "max_depth", "mds")
+
+
+def _embedding(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of the embedding, with those of the preset."""
+    governed = {name: getattr(options, name) for name in EMBEDDING}
+    chosen = dict(zip(governed, with_preset(options.preset, "embedding", **governed), strict=True))
+    return chosen | {name: getattr(options, name) for name in PLAIN}
+
+
+def _order(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of the order, with those of the preset."""
+    governed = {"depth": options.order_depth, "diffusion": options.diffusion, "potential": options.potential}
+    chosen = dict(zip(governed, with_preset(options.preset, "pseudotime", **governed), strict=True))
+    return {**chosen, "refine": options.refine, "scaling": options.scaling, "preset": options.preset}
 
 
 def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
@@ -195,29 +226,21 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
             random_state=options.random_state,
             **shared,
         )
-    chosen = {name: getattr(options, name) for name in (*EMBEDDING, *PLAIN)}
-    tl.embedding(adata, **chosen, **shared, random_state=options.random_state, n_jobs=options.n_jobs)
+    tl.embedding(adata, **_embedding(options), **shared, random_state=options.random_state, n_jobs=options.n_jobs)
     if root is not None:
-        tl.pseudotime(
-            adata,
-            root=root,
-            terminal=options.terminal,
-            depth=options.order_depth,
-            diffusion=options.diffusion,
-            potential=options.potential,
-            refine=options.refine,
-            scaling=options.scaling,
-            **shared,
-        )
+        tl.pseudotime(adata, root=root, terminal=options.terminal, **_order(options), key_added=options.key_added)
     if options.figures is not None:
         _draw(adata, options.figures, options.color, options.key_added, ordered=root is not None)
     _write(adata, options.output)
-    return {
+    found = adata.uns[options.key_added]
+    summary = {
         "cells": adata.n_obs,
         "landmarks": int(adata.obs[f"{options.key_added}_landmark"].sum()),
-        "depth": f"{adata.uns[options.key_added]['depth']['chosen']:g}",
-        "written": options.output,
+        "depth": f"{found['depth']['chosen']:g}",
     }
+    if root is not None:
+        summary["refined"] = f"{found['pseudotime']['refined']:.0%} of the order"
+    return {**summary, "written": options.output}
 
 
 def _preprocess(adata, n_neighbors: int) -> None:
@@ -275,19 +298,9 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
 
     from ._outofcore import run_out_of_core
 
-    governed = {name: getattr(options, name) for name in EMBEDDING}
-    embedding = dict(zip(governed, with_preset(options.preset, "embedding", **governed), strict=True))
-    embedding |= {name: getattr(options, name) for name in PLAIN}
+    embedding = _embedding(options)
     if embedding["landmark_graph"] == "auto":
         embedding["landmark_graph"] = "anchor"
-    order = {"depth": options.order_depth, "diffusion": options.diffusion, "potential": options.potential}
-    order = dict(zip(order, with_preset(options.preset, "pseudotime", **order), strict=True))
-    check_key(options.key_added)
-    for name, least in (("n_components", 1), ("n_landmarks", 2), ("max_depth", 1), ("n_project", 1)):
-        check_count(name, embedding[name], least)
-    check_depth(embedding["depth"], embedding["diffusion"], DEPTH_RULES)
-    check_depth(order["depth"], order["diffusion"], ("auto", "embedding"))
-    check_refine(options.refine, order["potential"], order["diffusion"])
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client
@@ -303,7 +316,7 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
             kernel=PRESETS[options.preset]["merw_graph"]["kernel"],
             n_neighbors=options.n_neighbors or 15,
             embedding={**embedding, "preset": options.preset},
-            pseudotime={**order, "refine": options.refine, "scaling": "minmax", "preset": options.preset},
+            pseudotime=_order(options),
             random_state=options.random_state,
             overwrite=options.overwrite,
         )

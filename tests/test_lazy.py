@@ -275,6 +275,14 @@ def test_roots_by_label_and_preprocessing(stores, tmp_path, capsys):
         (["IN.zarr", "-o", "x.zarr", "--color", "branch"], "--color is for --figures"),
         (["IN.zarr", "-o", "x.zarr", "--scheduler", "tcp://nowhere:1"], "is for --out-of-core"),
         (["IN.zarr", "-o", "x.zarr", "--root", "a", "--root-label", "b", "c"], "not both"),
+        (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--depth", "banana"], "depth='banana' is not known"),
+        (["IN.h5ad", "-o", "x.h5ad", "--order-depth", "banana"], "depth='banana' is not known"),
+        (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--n-components", "0"], "n_components=0"),
+        (["IN.h5ad", "-o", "x.h5ad", "--key-added", "a/b"], "must be a word without '/'"),
+        (["IN.h5ad", "-o", "x.h5ad", "--root", "cell_1", "--refine", "2"], "must be a share from 0 to 1"),
+        (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--root", "a", "--refine", "yes"], "must be a share from 0 to 1"),
+        (["IN.h5ad", "-o", "x.h5ad", "--root", "a", "--refine", "1", "--preset", "paper"], "cannot be refined"),
+        (["IN.h5ad", "-o", "x.h5ad", "--refine", "1"], "--refine needs a root"),
     ],
 )
 def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
@@ -295,10 +303,6 @@ def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
         (["in.zarr", "--out-of-core", "--root-label", "branch", "good"], "no cell has branch == 'good'"),
         (["in.zarr", "--out-of-core", "--use-rep", "X_scVI"], "no obsm/X_scVI"),
         (["in.zarr", "--out-of-core", "--n-landmarks", "3000"], "leave --out-of-core out"),
-        (["in.zarr", "--out-of-core", "--depth", "banana"], "depth='banana' is not known"),
-        (["in.zarr", "--out-of-core", "--order-depth", "banana"], "depth='banana' is not known"),
-        (["in.zarr", "--out-of-core", "--n-components", "0"], "n_components=0"),
-        (["in.zarr", "--out-of-core", "--key-added", "a/b"], "must be a word without '/'"),
         (["in.zarr", "--out-of-core", "--root", "cell_1", "--terminal", "cell_1"], "both as root and as terminal"),
     ],
 )

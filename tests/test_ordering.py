@@ -118,7 +118,7 @@ def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, nine
     monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=1 - 10.0**-nines))
     found = potential_from(A, lam, one_hot(40, 3), X=X)
     assert found.refined == pytest.approx(share)
-    assert found.depth == (8.0 if share >= 0.5 else 4.0)
+    assert found.depth == 4.0
     plain = potential_from(A, lam, one_hot(40, 3), depth=4.0).values
     full = potential_from(A, lam, one_hot(40, 3), X=X, refine=1.0).values
     np.testing.assert_allclose(found.values, (1 - found.refined) * plain + found.refined * full, rtol=1e-9)

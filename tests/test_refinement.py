@@ -74,13 +74,13 @@ def test_cleaning_keeps_the_components_that_neighbours_share():
 
 
 def test_the_nearest_two_hops_away_are_found():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(90, 2)) * 10
-    A = sp.csr_matrix(np.ones((90, 90)) - np.eye(90))
+    n = 5 * N_NEAREST
+    X = np.random.default_rng(1).normal(size=(n, 2)) * 10
+    A = sp.csr_matrix(np.ones((n, n)) - np.eye(n))
     graph, kept = cleaned(A, X)  # all are within two hops; with nothing shared, all components are kept
     squares = cdist(kept, kept, "sqeuclidean")
-    expected = np.zeros((90, 90))
-    for i in range(90):
+    expected = np.zeros((n, n))
+    for i in range(n):
         nearest = np.argsort(squares[i])[1 : N_NEAREST + 1]
         expected[i, nearest] = np.exp(-squares[i, nearest] / squares[i, nearest[N_NEAREST // 2]])
     np.testing.assert_allclose(

@@ -291,6 +291,39 @@ def test_without_the_representation_behind_its_neighbours_an_order_stays_plain(c
         ep.tl.pseudotime(cells, root=cells.uns["root"], refine=0.5)
 
 
+@pytest.mark.parametrize(
+    ("genes", "options", "expected"),
+    [
+        (slice(None), {"n_pcs": 10}, ("X_pca", 10)),
+        (slice(None), {"use_rep": "X", "n_pcs": 10}, ("X", None)),
+        (slice(None), {"n_pcs": 0}, ("X", None)),
+        (slice(30), {"n_pcs": 10}, ("X", None)),
+    ],
+)
+def test_an_order_is_refined_where_scanpy_searched_the_neighbours(cells, genes, options, expected):
+    some = cells[:, genes].copy()
+    sc.pp.neighbors(some, **options)
+    ep.tl.pseudotime(some, root=some.uns["root"], refine=1)
+    params = some.uns["entropath"]["params"]["merw_graph"]
+    assert (params["use_rep"], params.get("n_pcs")) == expected
+
+
+def test_genes_left_out_since_do_not_mislead(cells):
+    sc.pp.neighbors(cells)
+    few = cells[:, :30].copy()
+    ep.tl.pseudotime(few, root=few.uns["root"], refine=1)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], refine=1)
+    assert few.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_pca"
+    np.testing.assert_array_equal(few.obs["entropath_pseudotime"], cells.obs["entropath_pseudotime"])
+    # Neither the representation nor, where nothing is refined, its values are needed.
+    few.obsm["X_pca"][0, 0] = np.nan
+    ep.tl.pseudotime(few, root=few.uns["root"], refine=0)
+    del few.obsm["X_pca"]
+    few.X = None
+    ep.tl.pseudotime(few, root=few.uns["root"])
+    assert few.uns["entropath"]["pseudotime"]["refined"] == 0
+
+
 def test_several_roots_a_category_and_iroot(cells):
     some = list(cells.obs_names[[5, 7]])
     ep.tl.pseudotime(cells, root=some)

@@ -19,7 +19,8 @@ from .sparse import averaged
 POTENTIALS = ("symmetric", "normalised", "merw")
 SCALINGS = ("minmax", "rank")
 
-# In the geodesic regime the order is the same at both of these depths.
+# In the geodesic regime the order is the same at both of these depths. The plain one is at the first, the refined one
+# at the second.
 SHALLOW, DEEP = 4.0, 8.0
 
 # How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
@@ -90,8 +91,8 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
 class Potential:
     """Free energy of the paths from a set of nodes to each node, at a depth.
 
-    ``agreement`` is that of the orders at two depths, from which the share of the refinement follows where it is not
-    given, and the depth.
+    ``agreement`` is that of the orders at two depths, from which the share that is ``refined`` follows where it is not
+    given.
     """
 
     values: np.ndarray
@@ -126,11 +127,9 @@ def potential_from(
         found = _searched(A, lambda_max, source, refine)
     else:
         found = Potential(np.empty(0), depth, 0.0 if isinstance(refine, str) else refine)
-    if isinstance(depth, str) and like is None and refinable:
-        values = found.values
-    else:
-        at = SHALLOW if isinstance(depth, str) and refinable else found.depth
-        values = _plain(A, lambda_max, source, kind, diffusion, at)
+    values = found.values
+    if found is like or kind != "symmetric" or diffusion != "heat" or not isinstance(depth, str):
+        values = _plain(A, lambda_max, source, kind, diffusion, found.depth)
     share = found.refined if refinable else 0.0
     if share:
         finer = _refined(A, X, source, values)
@@ -141,12 +140,12 @@ def potential_from(
 
 
 def _searched(A: sp.csr_matrix, lambda_max: float, source: np.ndarray, refine: float | str) -> Potential:
-    """The order at the smaller depth, how far it is to be refined, and which of both depths then weighs more."""
+    """The plain order, and how far it is to be refined."""
     shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
     agreement = float(spearmanr(averaged(A, shallow), averaged(A, deep)).statistic)
     nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
     share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if isinstance(refine, str) else refine
-    return Potential(shallow, DEEP if share >= 0.5 else SHALLOW, share, agreement)
+    return Potential(shallow, SHALLOW, share, agreement)
 
 
 def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.ndarray) -> np.ndarray:

@@ -46,15 +46,17 @@ def cleaned(A: sp.csr_matrix, X: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]
 def _nearest_within_two_hops(A: sp.csr_matrix, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest nodes at most two hops from each, and Gaussian weights; weights of zero where there are fewer."""
     n = A.shape[0]
-    nearest = np.zeros((n, N_NEAREST), dtype=np.int32)
-    weights = np.zeros((n, N_NEAREST))
+    # Of few nodes, so many would be nearly all.
+    size = min(N_NEAREST, max(n // 5, 5))
+    nearest = np.zeros((n, size), dtype=np.int32)
+    weights = np.zeros((n, size))
     _fill_nearest(*unsigned(A), X.astype(np.float32), numba.get_num_threads(), nearest, weights)
     return nearest, weights
 
 
 @numba.njit(parallel=True, cache=True)
 def _fill_nearest(indptr, indices, X, n_threads, nearest, weights):
-    n, k = nearest.shape
+    n = len(nearest)
     for thread in numba.prange(n_threads):
         seen = np.full(n, n, np.uint32)
         found, squares = np.empty(n, np.uint32), np.empty(n, np.float32)

@@ -73,6 +73,11 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
     return distances, dict(entry.get("params", {}))
 
 
+def has_representation(adata: AnnData, name: str) -> bool:
+    """Whether a field of `obsm`, or `'X'`, is there."""
+    return adata.X is not None if name == "X" else name in adata.obsm
+
+
 def representation(
     adata: AnnData, use_rep: str | None, n_pcs: int | None, *, lazy: bool = False
 ) -> tuple[np.ndarray, str]:

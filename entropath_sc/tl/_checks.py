@@ -41,12 +41,14 @@ def check_depth(depth: float | str, diffusion: str, rules: Collection[str]) -> N
 
 def check_refine(refine: float | str, potential: str, diffusion: str) -> None:
     """Refuse what is neither a share nor 'auto', or cannot be done to the potential."""
-    if isinstance(refine, str):
-        check_choice("refine", refine, ("auto",))
-    elif isinstance(refine, bool) or not (isinstance(refine, Real) and 0 <= refine <= 1):
+    is_share = isinstance(refine, Real) and not isinstance(refine, bool) and 0 <= refine <= 1
+    if refine != "auto" and not is_share:
         raise ValueError(f"refine={refine!r} must be a share from 0 to 1, or 'auto'.")
-    elif refine and (potential, diffusion) != ("symmetric", "heat"):
-        raise ValueError("Only potential='symmetric' with diffusion='heat' can be refined. Leave `refine` out.")
+    if is_share and refine and (potential, diffusion) != ("symmetric", "heat"):
+        raise ValueError(
+            f"potential={potential!r} with diffusion={diffusion!r} cannot be refined, only 'symmetric' with 'heat' can "
+            "(and preset='paper' has others). Leave `refine` out."
+        )
 
 
 def all_threads() -> int:

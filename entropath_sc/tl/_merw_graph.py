@@ -14,7 +14,7 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import affinity as affinities
 from ..core.perron import PerronPair, log_stationary, perron_pair, transition_matrix
-from ._adata import check_object, keys_for, neighbor_distances, record, representation, writable
+from ._adata import check_object, has_representation, keys_for, neighbor_distances, record, representation, writable
 from ._checks import check_choice, check_count
 from ._presets import PRESETS, with_preset
 
@@ -168,7 +168,7 @@ def build_graph(
         distances = affinities.knn_distances(X, n_neighbors, random_state=random_state)
     else:
         distances, stored = found
-        use_rep, n_pcs = _where_searched(adata, stored)
+        use_rep, n_pcs = _where_searched(adata, distances, stored)
         X = None if use_rep is None else representation(adata, use_rep, n_pcs)[0]
         n_neighbors = _size_of_neighbourhoods(distances, stored)
     A, bridges = _connected(affinities.affinity(distances, kernel=kernel, decay=decay), X, disconnected)
@@ -186,13 +186,32 @@ def build_graph(
     return Graph(A, perron_pair(A), bridges, params)
 
 
-def _where_searched(adata: AnnData, stored: dict[str, Any]) -> tuple[str | None, int | None]:
+def _where_searched(adata: AnnData, distances: sp.csr_matrix, stored: dict[str, Any]) -> tuple[str | None, int | None]:
     """The name and the columns of what scanpy searched its neighbours in, if it is still there."""
-    # Where none is named, scanpy searches in X itself if it has few columns.
-    use_rep = stored.get("use_rep") or ("X_pca" if adata.n_vars > sc.settings.N_PCS else "X")
-    if use_rep != "X" and use_rep not in adata.obsm:
-        return None, None
-    return use_rep, None if stored.get("n_pcs") is None else int(stored["n_pcs"])
+    n_pcs = None if stored.get("n_pcs") is None else int(stored["n_pcs"])
+    if stored.get("use_rep"):
+        candidates = [stored["use_rep"]]
+    else:
+        # Where none is named, scanpy searches in X itself if it has few columns, or if no components are asked for.
+        candidates = ["X", "X_pca"] if n_pcs == 0 or adata.n_vars <= sc.settings.N_PCS else ["X_pca", "X"]
+    # Of X scanpy takes all columns, whatever n_pcs says.
+    places = [(name, None if name == "X" else n_pcs or None) for name in candidates]
+    likely = places[0] if has_representation(adata, candidates[0]) else (None, None)
+    if len(places) == 1:
+        return likely
+    # Genes may have been left out since, or a field deleted: what the distances were measured in has the last word.
+    there = [place for place in places if has_representation(adata, place[0])]
+    return next((place for place in there if _fits(adata, distances, *place)), likely)
+
+
+def _fits(adata: AnnData, distances: sp.csr_matrix, name: str, n_pcs: int | None) -> bool:
+    """Whether the distances of a cell to its neighbours are those in a representation."""
+    cell = int(np.diff(distances.indptr).argmax())
+    neighbors = slice(distances.indptr[cell], distances.indptr[cell + 1])
+    rows = np.append(cell, distances.indices[neighbors])
+    X = adata.X[rows] if name == "X" else adata.obsm[name][rows]
+    X = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)[:, :n_pcs]
+    return np.allclose(np.linalg.norm(X[1:] - X[0], axis=1), distances.data[neighbors], rtol=1e-3)
 
 
 def _connected(A: sp.csr_matrix, X: np.ndarray | None, disconnected: str) -> tuple[sp.csr_matrix, affinities.Bridges]:
@@ -262,7 +281,7 @@ def graph_params(adata: AnnData, keys: Keys, preset: str, use_rep: str | None = 
     if stored is not None:
         params |= stored
     elif found is not None:
-        params["use_rep"], params["n_pcs"] = _where_searched(adata, found[1])
+        params["use_rep"], params["n_pcs"] = _where_searched(adata, *found)
         params["n_neighbors"] = _size_of_neighbourhoods(*found)
     if use_rep is not None and use_rep != params.get("use_rep"):
         params |= {"use_rep": use_rep, "n_pcs": None}

@@ -12,7 +12,7 @@ from ..core import diffusion as diffusing
 from ..core import ordering
 from ..core.placement import Carrier
 from . import _lazy
-from ._adata import Cells, cell_indices, check_object, keys_for, record, representation, writable
+from ._adata import Cells, cell_indices, check_object, has_representation, keys_for, record, representation, writable
 from ._checks import check_choice, check_depth, check_refine
 from ._merw_graph import Graph, build_graph, read_graph, write_graph
 from ._nodes import check_store
@@ -55,7 +55,7 @@ def pseudotime(
     terminal
         Cells where it ends, given in the same ways; late cells are pulled towards them.
     depth
-        Diffusion depth. `'auto'` (default): 4, and 8 in the share that is refined. `'embedding'` is the depth that
+        Diffusion depth of the plain order: by default (`'auto'`) 4. `'embedding'` is the depth that
         :func:`~entropath_sc.tl.embedding` chose, as in the paper.
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
@@ -63,11 +63,12 @@ def pseudotime(
         `'symmetric'` (default), -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in
         the paper; `'normalised'`, -2 log of the cosine. The last two are not refined.
     refine
-        Share of the refined order, from 0 to 1: on a graph without the noise of most components, averaged over
-        neighbours, with the length that expression moves as its clock. A plain order stays closest to shortest paths on
-        the neighbour graph; a refined one is closer to known stages, and to where it would be with other cells.
-        `'auto'` (default): the more, the better the orders at depths 4 and 8 agree; none at a given depth, or where the
-        representation behind the neighbours is not there.
+        How much of a refined order to mix in, from 0 to 1. It leaves out components of the representation that are
+        mostly noise, averages over neighbours, and measures how far expression moves instead of counting steps. A plain
+        order stays closest to shortest paths between neighbours; a refined one is mostly closer to known stages, and
+        more stable when other cells are sampled. It needs the representation behind the neighbours,
+        `potential='symmetric'` and `diffusion='heat'`. `'auto'` (default): the more, the better the plain orders at
+        depths 4 and 8 agree, as they do where there is little noise; 0 at a given `depth`.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     preset
@@ -87,10 +88,10 @@ def pseudotime(
     `adata.obs['entropath_pseudotime']` : float
         Order in [0, 1]; 0 at the root.
     `adata.obs['entropath_potential']` : float
-        The free energy that it came from.
+        The free energy that it came from; in the part that is refined, a length in its units.
     `adata.uns['entropath']['pseudotime']` : dict
-        `roots` and `terminals` as barcodes, the `depth`, how far the order was `refined` (0 to 1), and the rank
-        `agreement` of depths 4 and 8 that both follow from.
+        `roots` and `terminals` as barcodes, the `depth` of the plain order, how much of it was `refined` (0 to 1), and
+        the rank `agreement` of depths 4 and 8 (NaN at a given depth).
 
     Examples
     --------
@@ -139,12 +140,14 @@ def pseudotime(
     else:
         lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
     check_store(store, X)
-    positions = reference.nodes.positions if on_landmarks else _positions(adata, keys, new_graph)
-    if positions is None and refine not in ("auto", 0):
-        raise ValueError(
-            "To refine the order, the representation behind the neighbours is needed, and it is not in `adata`. "
-            "Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
-        )
+    positions = None
+    if refine != 0 and (potential, diffusion) == ("symmetric", "heat") and (refine != "auto" or depth == "auto"):
+        positions = reference.nodes.positions if on_landmarks else _positions(adata, keys, new_graph)
+        if positions is None and refine != "auto":
+            raise ValueError(
+                "To refine the order, the representation behind the neighbours is needed, and it is no longer in "
+                "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
+            )
 
     def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
         source = reference.nodes.mass(X, cells) if on_landmarks else np.zeros(A.shape[0])
@@ -196,7 +199,11 @@ def pseudotime(
     if reference is not None:
         is_linear = on_landmarks and scaling == "minmax" and terminals is None
         _keep_order(adata, keys, reference, found.values if is_linear else None)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.pseudotime!r}, order in [0, 1] (adata.obs)")
+    logg.info(
+        "    finished",
+        time=start,
+        deep=f"added\n    {keys.pseudotime!r}, order in [0, 1] (adata.obs), refined to {found.refined:.0%}",
+    )
     return adata if copy else None
 
 
@@ -220,7 +227,7 @@ def _positions(adata: AnnData, keys: Keys, new_graph: Graph | None) -> np.ndarra
     """All cells in the representation behind their graph, if it is still there."""
     params = adata.uns[keys.uns]["params"]["merw_graph"] if new_graph is None else new_graph.params
     use_rep = params.get("use_rep")
-    if use_rep is None or (use_rep != "X" and use_rep not in adata.obsm):
+    if use_rep is None or not has_representation(adata, use_rep):
         return None
     return representation(adata, use_rep, params.get("n_pcs"))[0]
 
