@@ -5,7 +5,7 @@
 
 Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
 ordering.md: Spearman and Kendall correlations, for real cells also with the stages of known lineages (in
-data_manifests), and what `depth='auto'` did beside each depth.
+data_manifests), how far the order was refined, and what the plain one reaches at each depth.
 Real cells come from ENTROPATH_SC_DATA, through data_manifests.
 """
 
@@ -27,8 +27,8 @@ import entropath_sc as ep
 from entropath_sc.datasets._load import read_manifest
 
 RESULTS = Path(__file__).parent / "results"
-COLUMNS = "dataset seed method spearman kendall depth refined agreement seconds".split()
-FOUND = ["depth", "refined", "agreement"]
+COLUMNS = "dataset seed method spearman kendall refined agreement seconds".split()
+FOUND = ["refined", "agreement"]
 REAL = ("paul15", "marrow", "pancreas")
 DEPTHS = 2.0 ** np.arange(-1, 7)
 
@@ -179,17 +179,17 @@ def tables(scores: pd.DataFrame) -> list[str]:
     lines += by_method(scores, heads)
     if lineages:
         lines += ["", "Spearman / Kendall with the stages of known lineages:", "", *by_method(scores, lineages)]
-    heading = ["data", "disagreement (1e-4)", "refined", "chosen", *(f"{d:g}" for d in DEPTHS)]
+    heading = ["data", "disagreement (1e-4)", "refined", *(f"{d:g}" for d in DEPTHS)]
     lines += [
         "",
-        "Disagreement of depths 4 and 8, how far the order was refined, and Spearman of the plain one at each:",
+        "Disagreement of depths 4 and 8, how far the order was refined, and Spearman of the plain one at each depth:",
         "",
     ]
     lines += ["| " + " | ".join(heading) + " |", "|---" * len(heading) + "|"]
     for dataset, head in heads.items():
         rows = scores[scores["dataset"] == dataset]
         found = rows.dropna(subset=FOUND)
-        cells = [span(1e4 * (1 - found["agreement"]), ".1f"), span(found["refined"], ".2f"), span(found["depth"], "g")]
+        cells = [span(1e4 * (1 - found["agreement"]), ".1f"), span(found["refined"], ".2f")]
         cells += [f"{rows[rows['method'] == f'depth {d:g}']['spearman'].mean():.3f}" for d in DEPTHS]
         lines.append(f"| {head} | " + " | ".join(cells) + " |")
     return lines

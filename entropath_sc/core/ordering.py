@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -91,8 +91,7 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
 class Potential:
     """Free energy of the paths from a set of nodes to each node, at a depth.
 
-    ``agreement`` is that of the orders at two depths, from which the share that is ``refined`` follows where it is not
-    given.
+    ``agreement`` is that of the orders at two depths, where the share that is ``refined`` follows from it.
     """
 
     values: np.ndarray
@@ -117,35 +116,27 @@ def potential_from(
 
     ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
     does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. ``refine`` is the
-    share of the refined order, for which the positions ``X`` are needed; by itself it is as large as the agreement of
-    two depths allows, where the depth is not given, and zero otherwise. With ``like``, another's search is taken over.
+    share of the refined order, which the symmetric heat kernel and positions ``X`` are needed for; by itself it follows
+    from the agreement of two depths, and is zero at a given one. With ``like``, another's share is taken over.
     """
-    refinable = X is not None and kind == "symmetric" and diffusion == "heat"
-    if like is not None:
-        found = like
-    elif isinstance(depth, str):
-        found = _searched(A, lambda_max, source, refine)
-    else:
-        found = Potential(np.empty(0), depth, 0.0 if isinstance(refine, str) else refine)
-    values = found.values
-    if found is like or kind != "symmetric" or diffusion != "heat" or not isinstance(depth, str):
-        values = _plain(A, lambda_max, source, kind, diffusion, found.depth)
-    share = found.refined if refinable else 0.0
+    at = SHALLOW if isinstance(depth, str) else depth
+    values = _plain(A, lambda_max, source, kind, diffusion, at)
+    share, agreement = 0.0 if isinstance(refine, str) else refine, np.nan
+    if X is None or kind != "symmetric" or diffusion != "heat":
+        share = 0.0
+    elif like is not None:
+        share, agreement = like.refined, like.agreement
+    elif isinstance(depth, str) and isinstance(refine, str):
+        deep = -heat_from(A, lambda_max, source, DEEP).log_mass[0]
+        agreement = float(spearmanr(averaged(A, values), averaged(A, deep)).statistic)
+        nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
+        share = float(np.clip(between(nines, *NINES), 0.0, 1.0))
     if share:
         finer = _refined(A, X, source, values)
         # A length has other units than a free energy: it takes over the mean and the spread of the plain order.
         finer = values.mean() + (finer - finer.mean()) * (values.std() / (finer.std() or 1.0))
         values = (1 - share) * values + share * finer
-    return replace(found, values=values, refined=share)
-
-
-def _searched(A: sp.csr_matrix, lambda_max: float, source: np.ndarray, refine: float | str) -> Potential:
-    """The plain order, and how far it is to be refined."""
-    shallow, deep = -heat_from(A, lambda_max, source, np.array([SHALLOW, DEEP])).log_mass
-    agreement = float(spearmanr(averaged(A, shallow), averaged(A, deep)).statistic)
-    nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
-    share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if isinstance(refine, str) else refine
-    return Potential(shallow, SHALLOW, share, agreement)
+    return Potential(values, at, share, agreement)
 
 
 def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ def pseudotime(
         The free energy that it came from; in the part that is refined, a length in its units.
     `adata.uns['entropath']['pseudotime']` : dict
         `roots` and `terminals` as barcodes, the `depth` of the plain order, how much of it was `refined` (0 to 1), and
-        the rank `agreement` of depths 4 and 8 (NaN at a given depth).
+        the rank `agreement` of depths 4 and 8 (NaN where the share does not follow from it).
 
     Examples
     --------
