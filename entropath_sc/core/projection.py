@@ -99,7 +99,7 @@ def _search(cells, norms, landmarks, scoring, block, n_threads, indices, distanc
                 # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that
                 # it does not depend on which other cells were in the block.
                 n_found = _collect(row, minima, bound + _ROUNDING * (abs(bound) + norms[i]), found)
-                _measure(cells[i], landmarks, found[:n_found], length)
+                measure(cells[i], landmarks, found[:n_found], length)
                 _sort(length[:n_found], order)
                 for m in range(k):
                     indices[i, m] = found[order[m]]
@@ -129,8 +129,8 @@ def _lower(minima, scores):
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _measure(cell, landmarks, found, length):
-    """Distances of a cell to the landmarks that were found."""
+def measure(cell, landmarks, found, length):
+    """Distances of a cell to the landmarks that were found; ``length`` takes them."""
     for m in range(found.shape[0]):
         landmark = landmarks[found[m]]
         total = np.float32(0)

@@ -9,6 +9,7 @@ from scipy.integrate import cumulative_trapezoid
 from scipy.sparse.linalg import LinearOperator, cg
 
 from .parallel import exclusive
+from .projection import measure
 from .sparse import averaged, product, unsigned
 
 # Components of which neighbours share more than this are kept: the rest is mostly noise.
@@ -59,7 +60,7 @@ def _fill_nearest(indptr, indices, X, n_threads, nearest, weights):
     n = len(nearest)
     for thread in numba.prange(n_threads):
         seen = np.full(n, n, np.uint32)
-        found, squares = np.empty(n, np.uint32), np.empty(n, np.float32)
+        found, length = np.empty(n, np.uint32), np.empty(n, np.float32)
         # Nodes are dealt out in turn: those with many neighbours are often next to each other.
         for i in range(thread, n, n_threads):
             seen[i] = i
@@ -78,39 +79,27 @@ def _fill_nearest(indptr, indices, X, n_threads, nearest, weights):
                         n_found += 1
             if n_found == 0:
                 continue
-            _measure(X, X[i], found[:n_found], squares)
-            _keep(found[:n_found], squares[:n_found], nearest[i], weights[i])
-
-
-@numba.njit(fastmath={"reassoc", "contract"}, inline="never", cache=True)
-def _measure(X, here, found, squares):
-    """Squared distances from one place to the nodes that were found."""
-    for m in range(found.shape[0]):
-        there = X[found[m]]
-        total = np.float32(0)
-        for c in range(here.shape[0]):
-            difference = here[c] - there[c]
-            total += difference * difference
-        squares[m] = total
+            measure(X[i], X, found[:n_found], length)
+            _keep(found[:n_found], length[:n_found], nearest[i], weights[i])
 
 
 @numba.njit(inline="never", cache=True)
-def _keep(found, squares, nearest, weights):
+def _keep(found, length, nearest, weights):
     """The nearest of the nodes that were found, by insertion; Gaussian weights with the median as their scale."""
     size = min(len(nearest), len(found))
     kept = 0
     for m in range(len(found)):
-        if kept == size and squares[m] >= weights[size - 1]:
+        if kept == size and length[m] >= weights[size - 1]:
             continue
         place = min(kept, size - 1)
-        while place > 0 and weights[place - 1] > squares[m]:
+        while place > 0 and weights[place - 1] > length[m]:
             weights[place], nearest[place] = weights[place - 1], nearest[place - 1]
             place -= 1
-        weights[place], nearest[place] = squares[m], found[m]
+        weights[place], nearest[place] = length[m], found[m]
         kept = min(kept + 1, size)
     scale = weights[size // 2]
     for m in range(size):
-        weights[m] = np.exp(-weights[m] / scale) if scale > 0 else 1.0
+        weights[m] = np.exp(-((weights[m] / scale) ** 2)) if scale > 0 else 1.0
 
 
 def twiced(A: sp.csr_matrix, values: np.ndarray, rounds: int) -> np.ndarray:
