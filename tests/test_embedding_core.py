@@ -84,16 +84,21 @@ def test_smacof_tells_when_it_did_not_converge():
     assert layout.n_iterations == 3
 
 
-@pytest.mark.parametrize("k", [1, 7])
+# Few and many landmarks; fewer and more of them than vectors hold, than there are groups, and all.
+@pytest.mark.parametrize(
+    ("n_landmarks", "k"), [(40, 1), (40, 7), (40, 40), (700, 16), (700, 50), (700, 100), (700, 700)]
+)
 @pytest.mark.parametrize("block", [13, 512])
-def test_nearest_landmarks_are_exact(monkeypatch, k, block):
+def test_nearest_landmarks_are_exact(monkeypatch, n_landmarks, k, block):
     rng = np.random.default_rng(0)
-    X, landmarks = rng.normal(size=(100, 6)) + 100, rng.normal(size=(40, 6)) + 100
+    X, landmarks = rng.normal(size=(100, 6)) + 100, rng.normal(size=(n_landmarks, 6)) + 100
     monkeypatch.setattr(projection, "BLOCK_CELLS", block)
     indices, distances = projection.nearest_landmarks(X, landmarks, k)
     expected, expected_indices = NearestNeighbors(n_neighbors=k).fit(landmarks).kneighbors(X)
-    np.testing.assert_array_equal(indices, expected_indices)
     np.testing.assert_allclose(distances, expected, rtol=1e-4)
+    # In single precision a few pairs are equally far.
+    assert (indices == expected_indices).mean() > 0.99
+    assert all(len(set(row)) == k for row in indices)
 
 
 def test_projection_weights_by_hand():

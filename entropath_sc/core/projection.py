@@ -15,13 +15,17 @@ from .progress import Report, silent
 BLOCK_CELLS = 256
 # Cells between two reports of progress.
 REPORT_CELLS = 65_536
-# The minima of groups of this many scores bound the k-th smallest score.
-_GROUP = 8
+# The minima of groups of this many scores bound the k-th smallest score. An odd number keeps rows of scores from being
+# a power of two apart, where they would push each other out of the cache.
+_GROUP = 9
+# Compiled loops take this many values at a time, and the rest one by one, which is slower: arrays are padded to it.
+_VECTOR = 32
 # Up to this many candidates are sorted by counting.
-_COUNTED = 256
+_COUNTED = 1024
 # Scores are rounded differently by different shapes of product; what they might have missed is this close to the bound,
 # relative to the norms.
 _ROUNDING = np.float32(1e-5)
+_LARGEST = np.finfo(np.float32).max
 
 
 @exclusive
@@ -36,7 +40,7 @@ def nearest_landmarks(
     # One more feature makes the product itself the score: half the squared distance, less what is the cell's own.
     half_norms = 0.5 * np.einsum("ij,ij->i", landmarks, landmarks)
     _check_finite(half_norms)
-    scoring = np.ascontiguousarray(np.vstack([-landmarks.T, half_norms]))
+    scoring = _padded(np.vstack([-landmarks.T, half_norms]))
     indices = np.empty((X.shape[0], k), dtype=np.int32)
     distances = np.empty((X.shape[0], k), dtype=np.float32)
     n_threads = numba.get_num_threads()
@@ -73,59 +77,88 @@ def _prepare(X, centre, cells, norms):
         norms[i] = total
 
 
+def _padded(scoring: np.ndarray) -> np.ndarray:
+    """With further landmarks, infinitely far from all cells, until groups of them fill whole vectors."""
+    n_features, n_landmarks = scoring.shape
+    padded = np.zeros((n_features, -(-n_landmarks // (_GROUP * _VECTOR)) * _GROUP * _VECTOR), dtype=np.float32)
+    padded[:, :n_landmarks] = scoring
+    padded[-1, n_landmarks:] = np.inf
+    return padded
+
+
 @numba.njit(parallel=True, cache=True)
 def _search(cells, norms, landmarks, scoring, block, n_threads, indices, distances):
     n_cells, k = indices.shape
-    n_landmarks = len(landmarks)
-    # Landmarks j, j + n_groups, j + 2 n_groups ... form a group, so that minima are taken over whole vectors.
-    n_groups = (n_landmarks + _GROUP - 1) // _GROUP
+    n_landmarks, width = len(landmarks), scoring.shape[1]
+    n_groups = width // _GROUP
     share = (n_cells + n_threads - 1) // n_threads
     for thread in numba.prange(n_threads):
         # One workspace a thread: fresh memory for each block would cost as much as the work on it.
-        products = np.empty((block, n_landmarks), np.float32)
-        minima = np.empty(n_groups, np.float32)
-        found, length = np.empty(n_landmarks + 1, np.int32), np.empty(n_landmarks, np.float32)
-        order = np.empty(n_landmarks, np.int64)
+        products = np.empty((block, width), np.float32)
+        minima, groups = np.empty(n_groups, np.float32), np.empty(n_groups + 1, np.uint32)
+        fewer = np.empty(_VECTOR, np.float32)
+        found, length = np.empty(width + 1, np.uint32), np.empty(width, np.float32)
+        order = np.empty(width, np.int64)
         for first in range(thread * share, min((thread + 1) * share, n_cells), block):
             last = min(first + block, (thread + 1) * share, n_cells)
             scores = products[: last - first]
             np.dot(cells[first:last], scoring, scores)
             for i in range(first, last):
                 row = scores[i - first]
-                minima[:] = row[:n_groups]
-                for begin in range(n_groups, n_landmarks, n_groups):
-                    _lower(minima, row[begin : begin + n_groups])
-                bound = _upper_bound(minima, k) if k <= n_groups else np.float32(np.inf)
+                _group_minima(row, minima)
+                if 2 * k <= _VECTOR:
+                    _fewer_minima(minima, fewer)
+                    bound = _upper_bound(fewer, k)
+                else:
+                    bound = _upper_bound(minima if k <= n_groups else row[:n_landmarks], k)
                 # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that
                 # it does not depend on which other cells were in the block.
-                n_found = _collect(row, minima, bound + _ROUNDING * (abs(bound) + norms[i]), found)
+                bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
+                n_found = _collect(row, minima, bound, groups, found)
                 measure(cells[i], landmarks, found[:n_found], length)
-                _sort(length[:n_found], order)
+                _sort(length, n_found, order)
                 for m in range(k):
                     indices[i, m] = found[order[m]]
                     distances[i, m] = length[order[m]]
-
-
-@numba.njit(cache=True)
-def _collect(scores, minima, bound, found):
-    """Indices of the scores up to ``bound``, without a branch for each."""
-    n_groups = len(minima)
-    n_found = 0
-    for group in range(n_groups):
-        if minima[group] <= bound:
-            for j in range(group, len(scores), n_groups):
-                found[n_found] = j
-                n_found += scores[j] <= bound
-    return n_found
 
 
 _FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _lower(minima, scores):
-    for j in range(scores.shape[0]):
-        minima[j] = min(minima[j], scores[j])
+def _group_minima(scores, minima):
+    """Landmarks j, j + n_groups, j + 2 n_groups ... form a group, so that minima are taken over whole vectors."""
+    n_groups = minima.shape[0]
+    for j in range(n_groups):
+        least = scores[j]
+        for m in range(1, _GROUP):
+            least = min(least, scores[j + m * n_groups])
+        minima[j] = least
+
+
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _fewer_minima(minima, fewer):
+    """Minima of as many groups of the minima: for a small k they bound its score nearly as well, and much sooner."""
+    for j in range(_VECTOR):
+        fewer[j] = minima[j]
+    for begin in range(_VECTOR, minima.shape[0], _VECTOR):
+        for j in range(_VECTOR):
+            fewer[j] = min(fewer[j], minima[begin + j])
+
+
+@numba.njit(cache=True)
+def _collect(scores, minima, bound, groups, found):
+    """Indices of the scores up to ``bound``, without a branch for each: first the groups, then within them."""
+    n_groups, n_near, n_found = np.uint32(len(minima)), np.uint32(0), np.uint32(0)
+    for group in range(n_groups):
+        groups[n_near] = group
+        n_near += np.uint32(minima[group] <= bound)
+    for near in range(n_near):
+        for m in range(np.uint32(_GROUP)):
+            j = groups[near] + m * n_groups
+            found[n_found] = j
+            n_found += np.uint32(scores[j] <= bound)
+    return n_found
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
@@ -141,12 +174,14 @@ def measure(cell, landmarks, found, length):
 
 
 @numba.njit(cache=True)
-def _upper_bound(minima, k):
-    """By bisection, a value that at least ``k`` of the minima do not exceed, and not many more."""
-    low, high = minima.min(), minima.max()
+def _upper_bound(scores, k):
+    """By bisection, a value that at least ``k`` of the scores do not exceed, and not many more."""
+    low, high = _extremes(scores)
+    # What the landmarks were padded with is infinitely far.
+    high = min(high, _LARGEST)
     for _ in range(20):
-        middle = np.float32(0.5) * (low + high)
-        n_below = _count_below(minima, middle)
+        middle = np.float32(0.5) * low + np.float32(0.5) * high
+        n_below = _count_below(scores, middle)
         if n_below >= k:
             high = middle
             if n_below <= k + 4:
@@ -156,27 +191,37 @@ def _upper_bound(minima, k):
     return high
 
 
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _extremes(values):
+    low, high = values[0], values[0]
+    for j in range(values.shape[0]):
+        low, high = min(low, values[j]), max(high, values[j])
+    return low, high
+
+
 @numba.njit(inline="never", cache=True)
 def _count_below(values, bound):
-    count = 0
+    # A count as wide as the values is the fastest.
+    count = np.uint32(0)
     for j in range(values.shape[0]):
-        count += values[j] < bound
+        count += np.uint32(values[j] < bound)
     return count
 
 
 @numba.njit(cache=True)
-def _sort(length, order):
-    """``order`` becomes the places in ``length``, shortest first, ties as they come."""
-    n = len(length)
+def _sort(length, n, order):
+    """``order`` becomes the places of the first ``n`` lengths, shortest first, ties as they come."""
     if n > _COUNTED:
-        order[:n] = np.argsort(length, kind="mergesort")
+        order[:n] = np.argsort(length[:n], kind="mergesort")
         return
     # Counting the shorter ones has no branches, and beats a sort as long as there are few.
+    n_padded = (n + _VECTOR - 1) // _VECTOR * _VECTOR
+    length[n:n_padded] = np.inf
     order[:n] = -1
     for m in range(n):
-        place = _count_below(length, length[m])
+        place = _count_below(length[:n_padded], length[m])
         while order[place] >= 0:
-            place += 1
+            place += np.uint32(1)
         order[place] = m
 
 
