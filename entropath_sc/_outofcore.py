@@ -112,6 +112,7 @@ def run_out_of_core(
         entry["pseudotime"] = {
             "roots": barcodes.oindex[roots],
             "terminals": None if terminals is None else barcodes.oindex[terminals],
+            "on": "landmarks",
             "depth": found.depth,
             "refined": found.refined,
             "agreement": found.agreement,

@@ -18,6 +18,7 @@ from .core.model import DEPTH_RULES
 from .core.ordering import POTENTIALS, SCALINGS
 from .tl._adata import cell_indices
 from .tl._checks import check_count, check_depth, check_key, check_refine
+from .tl._ground import GROUNDS
 from .tl._presets import PRESETS, with_preset
 
 DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, and write the file with the results.
@@ -73,6 +74,7 @@ def add_run(commands) -> argparse.ArgumentParser:
     order.add_argument("--order-depth", type=_number, help="a number, 'auto' or 'embedding'")
     order.add_argument("--potential", choices=POTENTIALS)
     order.add_argument("--refine", type=_number, default="auto", help="share of the refined order, 0 to 1, or 'auto'")
+    order.add_argument("--order-on", choices=GROUNDS, default="auto", help="what paths lead through")
     order.add_argument("--scaling", choices=SCALINGS, default="minmax")
     common = parser.add_argument_group("all steps")
     common.add_argument("--preset", choices=tuple(PRESETS), default="default")
@@ -154,6 +156,8 @@ def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -
                 parser.error(f"--{name.replace('_', '-')} does not go with --out-of-core.")
         if options.landmark_graph == "compressed":
             parser.error("--landmark-graph compressed needs all cells in memory; --out-of-core uses anchor or knn.")
+        if options.order_on == "cells":
+            parser.error("--order-on cells needs all cells in memory; with --out-of-core landmarks carry the order.")
         if options.scaling != "minmax":
             parser.error("--out-of-core always uses --scaling minmax.")
 
@@ -191,7 +195,13 @@ def _order(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the order, with those of the preset."""
     governed = {"depth": options.order_depth, "diffusion": options.diffusion, "potential": options.potential}
     chosen = dict(zip(governed, with_preset(options.preset, "pseudotime", **governed), strict=True))
-    return {**chosen, "refine": options.refine, "scaling": options.scaling, "preset": options.preset}
+    return {
+        **chosen,
+        "refine": options.refine,
+        "scaling": options.scaling,
+        "on": options.order_on,
+        "preset": options.preset,
+    }
 
 
 def _in_memory(options: argparse.Namespace) -> dict[str, Any]:

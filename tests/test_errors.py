@@ -200,11 +200,13 @@ def test_components_without_a_representation(cells):
         ep.tl.merw_graph(cells)
 
 
-def test_normalised_potential_asks_for_landmarks_when_there_are_too_many_cells(cells, monkeypatch):
-    from entropath_sc.tl import _pseudotime
+def test_a_dense_potential_refuses_too_many_cells(cells, monkeypatch):
+    from entropath_sc.tl import _ground
 
-    monkeypatch.setattr(_pseudotime, "MOST_DENSE_CELLS", 100)
-    with pytest.raises(ValueError, match=r"ep\.tl\.embedding\(adata\)"):
+    monkeypatch.setattr(_ground, "MOST_CELLS", 100)
+    with pytest.raises(ValueError, match=r"400 cells are too many for.*on='landmarks'"):
+        ep.tl.pseudotime(cells, root="cell_0", potential="normalised", on="cells")
+    with pytest.raises(ValueError, match=r"more than 2,000 cells, or an embedding with landmarks"):
         ep.tl.pseudotime(cells, root="cell_0", potential="normalised")
     ep.tl.embedding(cells, n_landmarks=100)
     ep.tl.pseudotime(cells, root="cell_0", potential="normalised")

@@ -211,6 +211,54 @@ def test_pseudotime_through_landmarks_agrees_with_the_graph(landmarked):
     assert spearmanr(landmarked.obs["anchor_pseudotime"], landmarked.obs["entropath_pseudotime"]).statistic > 0.95
 
 
+@pytest.fixture
+def as_if_many(monkeypatch):
+    """A few hundred cells count as many, and are ordered on 200 landmarks."""
+    from entropath_sc.tl import _ground
+
+    monkeypatch.setattr(_ground, "MOST_CELLS", 300)
+    monkeypatch.setattr(_ground, "N_LANDMARKS", 200)
+
+
+def test_the_order_of_many_cells_is_carried_by_landmarks_whatever_was_run_before(cells, as_if_many):
+    fresh, with_graph, embedded, in_full = (cells.copy() for _ in range(4))
+    ep.tl.merw_graph(with_graph)
+    ep.tl.merw_graph(embedded)
+    ep.tl.embedding(embedded, n_landmarks=200)
+    for adata in (fresh, with_graph, embedded):
+        ep.tl.pseudotime(adata, root="cell_0")
+        assert adata.uns["entropath"]["pseudotime"]["on"] == "landmarks"
+        np.testing.assert_allclose(adata.obs["entropath_potential"], fresh.obs["entropath_potential"], rtol=1e-5)
+    assert "entropath_affinity" not in fresh.obsp
+    ep.tl.pseudotime(in_full, root="cell_0", on="cells")
+    assert in_full.uns["entropath"]["pseudotime"]["on"] == "cells"
+    assert 0.9 < spearmanr(in_full.obs["entropath_potential"], fresh.obs["entropath_potential"])[0] < 0.9999
+
+
+def test_many_cells_stay_in_their_graph_where_landmarks_cannot_carry_their_order(cells, as_if_many):
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    of_the_paper, without = cells.copy(), cells.copy()
+    ep.tl.pseudotime(of_the_paper, root="cell_0", potential="merw")
+    del without.obsm["X_pca"]
+    ep.tl.pseudotime(without, root="cell_0")
+    for adata in (of_the_paper, without):
+        assert adata.uns["entropath"]["pseudotime"]["on"] == "cells"
+
+
+def test_landmarks_are_not_misled_by_a_few_false_neighbours():
+    adata = ep.datasets.swiss_roll(4000)
+    intrinsic = adata.obsm["intrinsic"]
+    corner = int(intrinsic.sum(axis=1).argmin())
+    truth = np.linalg.norm(intrinsic - intrinsic[corner], axis=1)
+    ep.tl.merw_graph(adata, use_rep="X")
+    found = {}
+    for on in ("cells", "landmarks"):
+        ep.tl.pseudotime(adata, root=adata.obs_names[corner], on=on)
+        found[on] = spearmanr(adata.obs["entropath_pseudotime"], truth)[0]
+    assert found["landmarks"] > 0.99
+    assert found["cells"] < 0.95
+
+
 @pytest.mark.parametrize("n_components", [1, 3, 5])
 def test_dimensions(cells, n_components):
     ep.tl.embedding(cells, n_components=n_components, mds="metric")

@@ -112,14 +112,21 @@ def landmark_set(
 ) -> LandmarkSet:
     """Connect the landmark ``cells`` by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
     nodes = Nodes.at(X[cells], n_project=n_project, n_neighbors=n_neighbors)
+    if graph == "anchor":
+        return anchored_set(X, nodes, report=report)
     nearest = nodes.nearest(X, report=report)
     if graph == "compressed":
         connected = compressed_graph(A, nearest[0][:, 0], len(cells))
-    elif graph == "anchor":
-        connected = anchor_graph(nodes.votes(*nearest))
     else:
         connected = knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
     connected, _ = bridge_components(connected, nodes.positions)
+    return LandmarkSet(nodes, connected, nodes.weights(*nearest))
+
+
+def anchored_set(X: np.ndarray, nodes: Nodes, *, report: Report = silent) -> LandmarkSet:
+    """Connect landmarks by the votes of all cells, and weigh these on them."""
+    nearest = nodes.nearest(X, report=report)
+    connected, _ = bridge_components(anchor_graph(nodes.votes(*nearest)), nodes.positions)
     return LandmarkSet(nodes, connected, nodes.weights(*nearest))
 
 

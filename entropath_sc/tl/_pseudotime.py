@@ -10,18 +10,13 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import diffusion as diffusing
 from ..core import ordering
-from ..core.placement import Carrier
-from . import _lazy
-from ._adata import Cells, cell_indices, check_object, has_representation, keys_for, record, representation, writable
+from ._adata import Cells, cell_indices, check_object, keys_for, record, writable
 from ._checks import check_choice, check_depth, check_refine
-from ._merw_graph import Graph, build_graph, read_graph, write_graph
+from ._ground import GROUNDS, find_ground
+from ._merw_graph import write_graph
 from ._nodes import check_store
 from ._presets import with_preset
-from ._progress import progress
 from ._reference import Reference, read_reference, stored_order
-
-# The normalised potential needs the self-similarity of each cell, so a dense matrix; above, that of the landmarks.
-MOST_DENSE_CELLS = 5000
 
 
 def pseudotime(
@@ -34,6 +29,7 @@ def pseudotime(
     potential: str | None = None,
     refine: float | str = "auto",
     scaling: str = "minmax",
+    on: str = "auto",
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     store: str | PathLike | None = None,
@@ -41,8 +37,8 @@ def pseudotime(
 ) -> AnnData | None:
     """Order cells by the free energy of the paths from a root.
 
-    Runs on the graph of all cells, and needs no embedding. :func:`~entropath_sc.tl.merw_graph` is run with its defaults
-    where it has not been run. After an embedding with `landmark_graph='anchor'`, which needs no such graph, the
+    Needs no embedding. Up to 5,000 cells it runs on the graph of all cells; :func:`~entropath_sc.tl.merw_graph` is run
+    with its defaults where it has not been run. Of more cells, and after an embedding that needed no such graph,
     landmarks carry the order, with the root spread over those near it.
 
     Parameters
@@ -71,6 +67,12 @@ def pseudotime(
         depths 4 and 8 agree, as they do where there is little noise; 0 at a given `depth`.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
+    on
+        What paths lead through: `'cells'`, all of them; or `'landmarks'`, those of the embedding or else 2,000, joined
+        by the votes of all cells (the `'anchor'` graph of :func:`~entropath_sc.tl.embedding`), whose order all cells
+        follow. In large graphs this is faster and mostly closer to the truth, as chance and single false neighbours
+        count less. `'auto'` (default): landmarks above 5,000 cells, where the representation behind the neighbours is
+        there and the potential is not the paper's.
     preset
         `'paper'`: the paper's potential (`'merw'`), diffusion (`'power'`) and depth (`'embedding'`), where they are not
         given.
@@ -90,8 +92,9 @@ def pseudotime(
     `adata.obs['entropath_potential']` : float
         The free energy that it came from; in the part that is refined, a length in its units.
     `adata.uns['entropath']['pseudotime']` : dict
-        `roots` and `terminals` as barcodes, the `depth` of the plain order, how much of it was `refined` (0 to 1), and
-        the rank `agreement` of depths 4 and 8 (NaN where the share does not follow from it).
+        `roots` and `terminals` as barcodes, what the order was computed `on`, the `depth` of the plain order, how much
+        of it was `refined` (0 to 1), and the rank `agreement` of depths 4 and 8 (NaN where the share does not follow
+        from it).
 
     Examples
     --------
@@ -108,6 +111,7 @@ def pseudotime(
     check_choice("diffusion", diffusion, diffusing.DIFFUSIONS)
     check_choice("potential", potential, ordering.POTENTIALS)
     check_choice("scaling", scaling, ordering.SCALINGS)
+    check_choice("on", on, GROUNDS)
     check_depth(depth, diffusion, ("auto", "embedding"))
     check_refine(refine, potential, diffusion)
     roots = _root_indices(adata, root)
@@ -116,48 +120,36 @@ def pseudotime(
         raise ValueError(f"{adata.obs_names[both[0]]!r} is given both as root and as terminal.")
     keys = keys_for(adata, key_added)
     params = {"depth": depth, "diffusion": diffusion, "potential": potential}
-    params |= {"refine": refine, "scaling": scaling, "preset": preset}
+    params |= {"refine": refine, "scaling": scaling, "on": on, "preset": preset}
     if depth == "embedding":
         depth = _embedding_depth(adata, keys, diffusion)
     start = logg.info("computing the EntroPath pseudotime")
 
-    new_graph, X = None, None
     reference = read_reference(adata, keys)
-    A = read_graph(adata, keys)
-    too_large = potential == "normalised" and adata.n_obs > MOST_DENSE_CELLS
-    on_landmarks = reference is not None and (A is None or too_large)
-    if on_landmarks:
-        A, lambda_max = reference.graph, reference.lambda_max
-        X, _ = representation(adata, reference.use_rep, reference.nodes.positions.shape[1], lazy=True)
-    elif too_large:
+    refining = refine != 0 and (potential, diffusion) == ("symmetric", "heat") and (refine != "auto" or depth == "auto")
+    ground = find_ground(
+        adata,
+        keys,
+        reference,
+        on=on,
+        potential=potential,
+        diffusion=diffusion,
+        preset=preset,
+        with_positions=refining,
+    )
+    check_store(store, ground.X)
+    if refining and refine != "auto" and ground.positions is None:
         raise ValueError(
-            f"potential='normalised' needs landmarks above {MOST_DENSE_CELLS} cells. "
-            "Run `ep.tl.embedding(adata)` first, or use potential='symmetric'."
+            "To refine the order, the representation behind the neighbours is needed, and it is no longer in "
+            "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
         )
-    elif A is None:
-        new_graph = build_graph(adata, preset=preset)
-        A, lambda_max = new_graph.affinity, new_graph.perron.lambda_max
-    else:
-        lambda_max = float(adata.uns[keys.uns]["graph"]["lambda_max"])
-    check_store(store, X)
-    positions = None
-    if refine != 0 and (potential, diffusion) == ("symmetric", "heat") and (refine != "auto" or depth == "auto"):
-        positions = reference.nodes.positions if on_landmarks else _positions(adata, keys, new_graph)
-        if positions is None and refine != "auto":
-            raise ValueError(
-                "To refine the order, the representation behind the neighbours is needed, and it is no longer in "
-                "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
-            )
 
     def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
-        source = reference.nodes.mass(X, cells) if on_landmarks else np.zeros(A.shape[0])
-        if not on_landmarks:
-            source[cells] = 1.0
         return ordering.potential_from(
-            A,
-            lambda_max,
-            source,
-            X=positions,
+            ground.graph,
+            ground.lambda_max,
+            ground.source(cells),
+            X=ground.positions if refining else None,
             kind=potential,
             diffusion=diffusion,
             depth=depth,
@@ -169,8 +161,7 @@ def pseudotime(
     columns = [found.values]
     if terminals is not None:
         columns.append(from_cells(terminals, like=found).values)
-    potentials = np.stack(columns, axis=1)
-    on_cells = _carried(X, reference, potentials, keys.potential, store) if on_landmarks else potentials
+    on_cells = ground.carried(np.stack(columns, axis=1), keys.potential, store)
     free_energy = ordering.anchored(on_cells[:, 0], roots)
     order = ordering.scaled(free_energy, scaling)
     if terminals is not None:
@@ -178,8 +169,8 @@ def pseudotime(
         order = ordering.terminal_corrected(order, towards)
 
     adata = adata.copy() if copy else adata
-    if new_graph is not None:
-        write_graph(adata, keys, new_graph)
+    if ground.new_graph is not None:
+        write_graph(adata, keys, ground.new_graph)
     writable(adata)
     adata.obs[keys.pseudotime] = order
     adata.obs[keys.potential] = free_energy
@@ -191,13 +182,14 @@ def pseudotime(
         pseudotime={
             "roots": adata.obs_names[roots].to_numpy(dtype=object),
             "terminals": None if terminals is None else adata.obs_names[terminals].to_numpy(dtype=object),
+            "on": "cells" if ground.nodes is None else "landmarks",
             "depth": found.depth,
             "refined": found.refined,
             "agreement": found.agreement,
         },
     )
     if reference is not None:
-        is_linear = on_landmarks and scaling == "minmax" and terminals is None
+        is_linear = ground.nodes is reference.nodes and scaling == "minmax" and terminals is None
         _keep_order(adata, keys, reference, found.values if is_linear else None)
     logg.info(
         "    finished",
@@ -223,32 +215,11 @@ def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
     return np.array([int(iroot)])
 
 
-def _positions(adata: AnnData, keys: Keys, new_graph: Graph | None) -> np.ndarray | None:
-    """All cells in the representation behind their graph, if it is still there."""
-    params = adata.uns[keys.uns]["params"]["merw_graph"] if new_graph is None else new_graph.params
-    use_rep = params.get("use_rep")
-    if use_rep is None or not has_representation(adata, use_rep):
-        return None
-    return representation(adata, use_rep, params.get("n_pcs"))[0]
-
-
 def _embedding_depth(adata: AnnData, keys: Keys, diffusion: str) -> float:
     found = adata.uns.get(keys.uns, {}).get("depth")
     if found is None:
         raise ValueError("depth='embedding' is the depth of the embedding: run `ep.tl.embedding(adata)` first.")
     return int(np.ceil(found["chosen"])) if diffusion == "power" else float(found["chosen"])
-
-
-def _carried(
-    X: np.ndarray, reference: Reference, values: np.ndarray, name: str, store: str | PathLike | None
-) -> np.ndarray:
-    """Values of the landmarks, on all cells."""
-    carrier = Carrier(reference.nodes, values)
-    with progress() as report:
-        if not _lazy.is_lazy(X):
-            return carrier(X, report=report)
-        carried = _lazy.map_cells(X, carrier, values.shape[1], values.dtype, store=store, stage=name, report=report)
-        return np.asarray(carried)
 
 
 def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.ndarray | None) -> None:
