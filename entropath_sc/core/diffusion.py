@@ -8,9 +8,10 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
+from scipy.special import factorial
 
 from .parallel import exclusive
-from .sparse import averaged
+from .sparse import averaged, product
 
 DIFFUSIONS = ("heat", "power")
 # How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
@@ -24,6 +25,8 @@ HEAT_FLOOR = 1e-300
 # The heat kernel is squared up from a short time, where its series to this degree has a relative error of 1e-10.
 SHORT_TIME = 2.0**-3
 SERIES_DEGREE = 6
+# A matrix with more than this part of its entries is multiplied as a dense one.
+DENSE = 0.1
 
 
 @exclusive
@@ -59,7 +62,7 @@ def matrix_power(A: np.ndarray, depth: int) -> np.ndarray:
         square = squared(square)
 
 
-def heat_kernel(A: np.ndarray, time: float, *, reach: int = 0) -> np.ndarray:
+def heat_kernel(A: sp.csr_matrix | np.ndarray, time: float, *, reach: int = 0) -> np.ndarray:
     """e^{-time (I - A)}, by squaring a short-time series of non-negative terms.
 
     ``reach`` is a number of hops that paths must be able to make, so that no pair stays at zero for want of terms.
@@ -71,7 +74,7 @@ def heat_kernel(A: np.ndarray, time: float, *, reach: int = 0) -> np.ndarray:
     return kernel
 
 
-def heat_doublings(A: np.ndarray, time: float, *, reach: int = 0) -> Iterator[tuple[float, np.ndarray]]:
+def heat_doublings(A: sp.csr_matrix | np.ndarray, time: float, *, reach: int = 0) -> Iterator[tuple[float, np.ndarray]]:
     """(t, e^{-t(I - A)}) for t = time, 2 time, 4 time ..., each by one squaring of the one before."""
     kernel = heat_kernel(A, time, reach=reach)
     while True:
@@ -79,26 +82,18 @@ def heat_doublings(A: np.ndarray, time: float, *, reach: int = 0) -> Iterator[tu
         time, kernel = 2.0 * time, squared(kernel)
 
 
-@exclusive
-def _short_time(A: np.ndarray, time: float) -> np.ndarray:
-    """The series of e^{-time} e^{time A} to degree six, in three products."""
-    c = np.exp(-time) * time ** np.arange(7) / np.array([1, 1, 2, 6, 24, 120, 720])
-    A2 = squared(A)
-    A3 = A2 @ A
-    kernel = A3 @ _combined(A, A2, A3, c[3], c[4], c[5], c[6])
-    kernel += _combined(A, A2, A3, c[0], c[1], c[2], 0.0)
+def _short_time(A: sp.csr_matrix | np.ndarray, time: float) -> np.ndarray:
+    """The series of e^{-time} e^{time A}, term by term from the last: what A joins directly is few."""
+    A = sp.csr_matrix(A)
+    terms = np.exp(-time) * time ** np.arange(SERIES_DEGREE + 1) / factorial(np.arange(SERIES_DEGREE + 1))
+    identity = sp.eye_array(A.shape[0], format="csr")
+    kernel = (terms[-1] * A + terms[-2] * identity).tocsr()
+    kernel = (A @ kernel + terms[-3] * identity).toarray()
+    dense = A.toarray() if A.nnz > DENSE * A.shape[0] ** 2 else None
+    for term in terms[-4::-1]:
+        kernel = product(A, kernel) if dense is None else dense @ kernel
+        kernel.flat[:: A.shape[0] + 1] += term
     return kernel
-
-
-@numba.njit(parallel=True, cache=True)
-def _combined(A, A2, A3, c0, c1, c2, c3):
-    """c0 I + c1 A + c2 A² + c3 A³, in one pass over memory."""
-    out = np.empty_like(A)
-    for i in numba.prange(len(A)):
-        for j in range(len(A)):
-            out[i, j] = c1 * A[i, j] + c2 * A2[i, j] + c3 * A3[i, j]
-        out[i, i] += c0
-    return out
 
 
 def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor: float = HEAT_FLOOR) -> np.ndarray:

@@ -70,23 +70,40 @@ def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Genera
 def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
     chosen = np.empty(n_landmarks, dtype=np.int64)
     chosen[: len(first)] = first
-    nearest = np.full(X.shape[0], np.inf, dtype=np.float32)
+    nearest, owner = np.full(X.shape[0], np.inf, dtype=np.float32), np.zeros(X.shape[0], dtype=np.uint32)
+    between = np.zeros(n_landmarks, dtype=np.float32)
     for i in range(n_landmarks):
         if i >= len(first):
             chosen[i] = nearest.argmax()
-        _lower_distances(X, X[chosen[i]], nearest)
+        _measure_chosen(X, chosen, i, between)
+        _lower_distances(X, X[chosen[i]], i, between, nearest, owner)
         nearest[chosen[i]] = -1.0
     return chosen
 
 
-@numba.njit(parallel=True, fastmath={"reassoc", "contract"}, cache=True)
-def _lower_distances(X, centre, nearest):
-    for i in numba.prange(X.shape[0]):
-        total = np.float32(0)
-        for f in range(X.shape[1]):
-            difference = X[i, f] - centre[f]
-            total += difference * difference
-        nearest[i] = min(nearest[i], total)
+@numba.njit(fastmath={"reassoc", "contract"}, cache=True)
+def _squared_distance(a, b):
+    total = np.float32(0)
+    for f in range(a.shape[0]):
+        difference = a[f] - b[f]
+        total += difference * difference
+    return total
+
+
+@numba.njit(cache=True)
+def _measure_chosen(X, chosen, i, between):
+    for j in range(i):
+        between[j] = _squared_distance(X[chosen[j]], X[chosen[i]])
+
+
+@numba.njit(parallel=True, cache=True)
+def _lower_distances(X, centre, i, between, nearest, owner):
+    for cell in numba.prange(X.shape[0]):
+        # A cell less than half as far from its nearest landmark as that is from the new one stays with it.
+        if i == 0 or between[owner[cell]] < 4 * nearest[cell]:
+            distance = _squared_distance(X[cell], centre)
+            if distance < nearest[cell]:
+                nearest[cell], owner[cell] = distance, i
 
 
 @dataclass(frozen=True)

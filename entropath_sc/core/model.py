@@ -50,10 +50,10 @@ def diffuse(
     """
     perron = perron_pair(A)
     knee = entropy_knee(transition_matrix(A, perron.log_psi), max_depth)
-    rescaled = A.toarray() / perron.lambda_max
+    rescaled = A / perron.lambda_max
     if diffusion == "power":
         depth = int(knee.depth if isinstance(depth, str) else depth)
-        kernel = diffusing.matrix_power(rescaled, depth)
+        kernel = diffusing.matrix_power(rescaled.toarray(), depth)
         return Diffused(kernel, perron.lambda_max, depth, knee, np.empty(0), np.empty(0), None)
 
     # Nearly all pairs are within the eccentricity of any one node, and all within twice that, which two steps reach.

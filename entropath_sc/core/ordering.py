@@ -177,9 +177,9 @@ def _walk_from(
 def _normalised_from(
     A: sp.csr_matrix, lambda_max: float, source: np.ndarray, diffusion: str, depth: float
 ) -> np.ndarray:
-    rescaled = A.toarray() / lambda_max
+    rescaled = A / lambda_max
     if diffusion == "power":
-        kernel = matrix_power(rescaled, int(depth))
+        kernel = matrix_power(rescaled.toarray(), int(depth))
     else:
         kernel = heat_kernel(rescaled, depth, reach=2 * int(dijkstra(A, unweighted=True, indices=0).max()))
     own = np.sqrt(np.maximum(np.diag(kernel), _SMALLEST))
