@@ -1,7 +1,7 @@
 """Pseudotime against the truth: simulations with their true time, real cells with shortest paths and known stages.
 
     pip install -e ".[bench]"
-    python benchmarks/ordering.py [--seeds 10] [--first-seed 0] [--methods entropath dpt ...]
+    python benchmarks/ordering.py [--seeds 10] [--first-seed 0] [--cells N] [--methods entropath dpt ...]
 
 Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
 ordering.md: Spearman and Kendall correlations, for real cells also with the stages of known lineages (in
@@ -33,8 +33,9 @@ REAL = ("paul15", "marrow", "pancreas")
 DEPTHS = 2.0 ** np.arange(-1, 7)
 
 
-def simulated(seed: int) -> tuple[AnnData, str, np.ndarray]:
-    adata = ep.datasets.branching(random_state=seed)
+def simulated(seed: int, n_cells: int | None) -> tuple[AnnData, str, np.ndarray]:
+    size = {} if n_cells is None else {"n_cells": n_cells}
+    adata = ep.datasets.branching(**size, random_state=seed)
     sc.pp.neighbors(adata, random_state=0)
     return adata, adata.uns["root"], adata.obs["time"].to_numpy()
 
@@ -91,9 +92,13 @@ def entropath_paper(adata: AnnData, root: str) -> np.ndarray:
     return adata.obs["entropath_pseudotime"].to_numpy()
 
 
-def entropath(adata: AnnData, root: str, refine: float | str = "auto") -> np.ndarray:
-    ep.tl.pseudotime(adata, root=root, refine=refine)
+def entropath(adata: AnnData, root: str, refine: float | str = "auto", on: str = "auto") -> np.ndarray:
+    ep.tl.pseudotime(adata, root=root, refine=refine, on=on)
     return adata.obs["entropath_pseudotime"].to_numpy()
+
+
+def entropath_on_cells(adata: AnnData, root: str) -> np.ndarray:
+    return entropath(adata, root, on="cells")
 
 
 def entropath_plain(adata: AnnData, root: str) -> np.ndarray:
@@ -104,10 +109,8 @@ def entropath_refined(adata: AnnData, root: str) -> np.ndarray:
     return entropath(adata, root, refine=1.0)
 
 
-METHODS = {
-    f.__name__: f
-    for f in (shortest_path, dpt, dtne, palantir, entropath_paper, entropath_plain, entropath_refined, entropath)
-}
+OWN = (entropath_paper, entropath_plain, entropath_refined, entropath_on_cells, entropath)
+METHODS = {f.__name__: f for f in (shortest_path, dpt, dtne, palantir, *OWN)}
 
 
 def depths(adata: AnnData, root: str, truth: np.ndarray) -> list[dict]:
@@ -121,7 +124,7 @@ def depths(adata: AnnData, root: str, truth: np.ndarray) -> list[dict]:
     return rows
 
 
-def run(path: Path, methods: list[str], seeds: range, names: list[str]) -> None:
+def run(path: Path, methods: list[str], seeds: range, n_cells: int | None, names: list[str]) -> None:
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
         path.write_text(",".join(COLUMNS) + "\n")
@@ -131,7 +134,7 @@ def run(path: Path, methods: list[str], seeds: range, names: list[str]) -> None:
         missing = [m for m in methods if (dataset, seed, m) not in done]
         if not missing:
             continue
-        adata, root, truth = simulated(seed) if dataset == "branching" else real(dataset)
+        adata, root, truth = simulated(seed, n_cells) if dataset == "branching" else real(dataset)
         known = {} if dataset == "branching" else stages(dataset, adata)
         rows = []
         for method in missing:
@@ -199,15 +202,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0, help="other than 0, the results go to a file of their own")
+    parser.add_argument("--cells", type=int, help="simulations of this size only, in a file of their own")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    names = list(REAL) if os.environ.get("ENTROPATH_SC_DATA") else []
-    if not names:
+    names = list(REAL) if os.environ.get("ENTROPATH_SC_DATA") and not options.cells else []
+    if not names and not options.cells:
         print("No real cells: ENTROPATH_SC_DATA is not set.")
     name = "ordering" if not options.first_seed else f"ordering-{options.first_seed}"
+    if options.cells:
+        name += f"-{options.cells}-cells"
     path = RESULTS / f"{name}.csv"
-    run(path, options.methods, range(options.first_seed, options.first_seed + options.seeds), names)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    run(path, options.methods, seeds, options.cells, names)
     lines = tables(pd.read_csv(path))
     (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

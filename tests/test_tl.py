@@ -245,6 +245,13 @@ def test_many_cells_stay_in_their_graph_where_landmarks_cannot_carry_their_order
         assert adata.uns["entropath"]["pseudotime"]["on"] == "cells"
 
 
+def test_landmarks_in_several_components_are_told(cells, as_if_many):
+    cells.obsm["X_pca"][:100] += 1000.0
+    with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*order across a bridge"):
+        ep.tl.pseudotime(cells, root="cell_0")
+    assert np.isfinite(cells.obs["entropath_potential"]).all()
+
+
 def test_landmarks_are_not_misled_by_a_few_false_neighbours():
     adata = ep.datasets.swiss_roll(4000)
     intrinsic = adata.obsm["intrinsic"]

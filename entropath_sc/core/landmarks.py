@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from .affinity import affinity, bridge_components, knn_distances
+from .affinity import Bridges, affinity, bridge_components, knn_distances
 from .parallel import exclusive
 from .placement import Nodes
 from .progress import Report, silent
@@ -108,11 +108,12 @@ def _lower_distances(X, centre, i, between, nearest, owner):
 
 @dataclass(frozen=True)
 class LandmarkSet:
-    """Landmarks, the connected graph among them, and the weights of all cells on them."""
+    """Landmarks, the connected graph among them, the weights of all cells on them, and what had to be joined."""
 
     nodes: Nodes
     graph: sp.csr_matrix
     weights: sp.csr_matrix
+    bridges: Bridges
 
 
 def landmark_set(
@@ -136,15 +137,15 @@ def landmark_set(
         connected = compressed_graph(A, nearest[0][:, 0], len(cells))
     else:
         connected = knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
-    connected, _ = bridge_components(connected, nodes.positions)
-    return LandmarkSet(nodes, connected, nodes.weights(*nearest))
+    connected, bridges = bridge_components(connected, nodes.positions)
+    return LandmarkSet(nodes, connected, nodes.weights(*nearest), bridges)
 
 
 def anchored_set(X: np.ndarray, nodes: Nodes, *, report: Report = silent) -> LandmarkSet:
     """Connect landmarks by the votes of all cells, and weigh these on them."""
     nearest = nodes.nearest(X, report=report)
-    connected, _ = bridge_components(anchor_graph(nodes.votes(*nearest)), nodes.positions)
-    return LandmarkSet(nodes, connected, nodes.weights(*nearest))
+    connected, bridges = bridge_components(anchor_graph(nodes.votes(*nearest)), nodes.positions)
+    return LandmarkSet(nodes, connected, nodes.weights(*nearest), bridges)
 
 
 def knn_graph(positions: np.ndarray, n_neighbors: int, *, kernel: str, decay: float) -> sp.csr_matrix:

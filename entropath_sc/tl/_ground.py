@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -16,7 +17,7 @@ from ..core.perron import largest_eigenvalue
 from ..core.placement import Carrier, Nodes
 from . import _lazy
 from ._adata import has_representation, representation
-from ._merw_graph import Graph, build_graph, graph_params, read_graph
+from ._merw_graph import Graph, build_graph, described, graph_params, read_graph
 from ._progress import progress
 from ._reference import Reference
 
@@ -140,4 +141,12 @@ def _on_landmarks(adata: AnnData, keys: Keys, reference: Reference | None, prese
             chosen = choose(X, N_LANDMARKS, "farthest")
             nodes = Nodes.at(X[chosen], n_project=N_PROJECT, n_neighbors=int(params["n_neighbors"]))
         found = anchored_set(X, nodes, report=report)
+    sizes = found.bridges.component_sizes
+    if len(sizes) > 1:
+        warnings.warn(
+            f"The landmarks form {described(sizes)}. They are joined by their shortest bridges; the order across a "
+            "bridge is not to be trusted.",
+            UserWarning,
+            stacklevel=4,
+        )
     return Ground(found.graph, largest_eigenvalue(found.graph), nodes.positions, nodes, X, found.weights)

@@ -214,12 +214,16 @@ def _fits(adata: AnnData, distances: sp.csr_matrix, name: str, n_pcs: int | None
     return np.allclose(np.linalg.norm(X[1:] - X[0], axis=1), distances.data[neighbors], rtol=1e-3)
 
 
+def described(sizes: np.ndarray) -> str:
+    """How many components there are, and the sizes of the first."""
+    return f"{len(sizes)} components, of {', '.join(map(str, sizes[:8]))}{', ...' if len(sizes) > 8 else ''}"
+
+
 def _connected(A: sp.csr_matrix, X: np.ndarray | None, disconnected: str) -> tuple[sp.csr_matrix, affinities.Bridges]:
     n_components, label = affinities.connected_components(A, directed=False)
     if n_components > 1:
         sizes = np.sort(np.bincount(label))[::-1]
-        shown = ", ".join(map(str, sizes[:8])) + (", ..." if n_components > 8 else "")
-        found = f"The neighbour graph has {n_components} components, of {shown} cells."
+        found = f"The neighbour graph has {described(sizes)} cells."
         if disconnected == "error":
             raise ValueError(
                 f"{found} The walk needs one: raise `n_neighbors` in sc.pp.neighbors, remove outlying cells, "
