@@ -200,6 +200,13 @@ def test_components_without_a_representation(cells):
         ep.tl.merw_graph(cells)
 
 
+def test_landmarks_without_positions(cells):
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    del cells.obsm["X_pca"]
+    with pytest.raises(ValueError, match=r"not in `adata`\. Put it back, or use on='cells'"):
+        ep.tl.pseudotime(cells, root="cell_0", on="landmarks")
+
+
 def test_a_dense_potential_refuses_too_many_cells(cells, monkeypatch):
     from entropath_sc.tl import _ground
 

@@ -83,6 +83,19 @@ def test_a_distributed_cluster_gives_what_memory_gives(in_memory, tmp_path):
         assert_same(adata, in_memory)
 
 
+def test_an_order_alone_needs_no_embedding(in_memory, tmp_path, monkeypatch):
+    from entropath_sc.tl import _ground
+
+    monkeypatch.setattr(_ground, "MOST_CELLS", 1000)
+    monkeypatch.setattr(_ground, "N_LANDMARKS", 200)
+    adata, fresh = lazy(in_memory, (700, 50)), ad.AnnData(obs=in_memory.obs[["branch"]].copy())
+    fresh.obsm["X_pca"] = in_memory.obsm["X_pca"]
+    ep.tl.pseudotime(adata, root=adata.uns["root"], store=tmp_path / "results.zarr")
+    ep.tl.pseudotime(fresh, root=adata.uns["root"])
+    assert adata.uns["entropath"]["pseudotime"]["on"] == "landmarks"
+    np.testing.assert_allclose(adata.obs["entropath_pseudotime"], fresh.obs["entropath_pseudotime"], atol=1e-5)
+
+
 def test_landmarks_do_not_depend_on_chunks(in_memory):
     chosen = []
     for chunks in [(3000, 50), (100, 7)]:

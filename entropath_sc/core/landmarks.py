@@ -12,7 +12,6 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .affinity import Bridges, affinity, bridge_components, knn_distances
-from .parallel import exclusive
 from .placement import Nodes
 from .progress import Report, silent
 from .projection import nearest_landmarks
@@ -66,19 +65,37 @@ def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Genera
     return by_distance[first]
 
 
-@exclusive
 def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
     chosen = np.empty(n_landmarks, dtype=np.int64)
     chosen[: len(first)] = first
-    nearest, owner = np.full(X.shape[0], np.inf, dtype=np.float32), np.zeros(X.shape[0], dtype=np.uint32)
-    between = np.zeros(n_landmarks, dtype=np.float32)
-    for i in range(n_landmarks):
-        if i >= len(first):
-            chosen[i] = nearest.argmax()
-        _measure_chosen(X, chosen, i, between)
-        _lower_distances(X, X[chosen[i]], i, between, nearest, owner)
-        nearest[chosen[i]] = -1.0
+    _fill_farthest(X, len(first), chosen)
     return chosen
+
+
+@numba.njit(cache=True)
+def _fill_farthest(X, n_first, chosen):
+    """On one core: so many short passes would wait for each other's threads longer than they take."""
+    n_cells = X.shape[0]
+    nearest, owner = np.full(n_cells, np.inf, np.float32), np.zeros(n_cells, np.uint32)
+    between = np.empty(len(chosen), np.float32)
+    farthest = 0
+    for i in range(len(chosen)):
+        if i >= n_first:
+            chosen[i] = farthest
+        centre = X[chosen[i]]
+        for j in range(i):
+            between[j] = _squared_distance(X[chosen[j]], centre)
+        most = np.float32(-2)
+        for cell in range(n_cells):
+            # A cell less than half as far from its nearest landmark as that is from the new one stays with it.
+            if i == 0 or between[owner[cell]] < 4 * nearest[cell]:
+                distance = _squared_distance(X[cell], centre)
+                if distance < nearest[cell]:
+                    nearest[cell], owner[cell] = distance, i
+            if cell == chosen[i]:
+                nearest[cell] = -1.0
+            if nearest[cell] > most:
+                most, farthest = nearest[cell], cell
 
 
 @numba.njit(fastmath={"reassoc", "contract"}, cache=True)
@@ -88,22 +105,6 @@ def _squared_distance(a, b):
         difference = a[f] - b[f]
         total += difference * difference
     return total
-
-
-@numba.njit(cache=True)
-def _measure_chosen(X, chosen, i, between):
-    for j in range(i):
-        between[j] = _squared_distance(X[chosen[j]], X[chosen[i]])
-
-
-@numba.njit(parallel=True, cache=True)
-def _lower_distances(X, centre, i, between, nearest, owner):
-    for cell in numba.prange(X.shape[0]):
-        # A cell less than half as far from its nearest landmark as that is from the new one stays with it.
-        if i == 0 or between[owner[cell]] < 4 * nearest[cell]:
-            distance = _squared_distance(X[cell], centre)
-            if distance < nearest[cell]:
-                nearest[cell], owner[cell] = distance, i
 
 
 @dataclass(frozen=True)

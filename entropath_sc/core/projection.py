@@ -61,7 +61,10 @@ def _check_finite(norms: np.ndarray) -> None:
     """Refuse cells that are nowhere: nothing is nearest to them."""
     bad = len(norms) - np.count_nonzero(np.isfinite(norms))
     if bad:
-        raise ValueError(f"The representation holds NaN or inf, in {bad} of {len(norms)} cells. Remove them first.")
+        raise ValueError(
+            f"The representation holds NaN, inf or numbers too large for single precision, in {bad} of {len(norms)} "
+            "cells. Remove these cells, or rescale it."
+        )
 
 
 @numba.njit(parallel=True, cache=True)

@@ -79,6 +79,7 @@ def find_ground(
     diffusion: str,
     preset: str,
     with_positions: bool,
+    store: str | PathLike | None,
 ) -> Ground:
     """What the order of these cells is computed on; `adata` is only read."""
     A = read_graph(adata, keys)
@@ -88,7 +89,7 @@ def find_ground(
         only_landmarks = A is None and reference is not None
         on = "landmarks" if only_landmarks or (many and _is_placed(adata, keys, reference, preset)) else "cells"
     if on == "landmarks":
-        return _on_landmarks(adata, keys, reference, preset, has_graph=A is not None)
+        return _on_landmarks(adata, keys, reference, preset, store, has_graph=A is not None)
     if potential == "normalised" and adata.n_obs > MOST_CELLS:
         raise ValueError(
             f"potential='normalised' forms a dense matrix, which {adata.n_obs:,} cells are too many for. Let landmarks "
@@ -111,17 +112,30 @@ def _positions(adata: AnnData, params: dict[str, Any]) -> np.ndarray | None:
 
 
 def _is_placed(adata: AnnData, keys: Keys, reference: Reference | None, preset: str) -> bool:
-    """Whether the positions of all cells, which landmarks are found in, are there and in memory."""
+    """Whether the positions of all cells, which landmarks are found in, are there."""
     if reference is not None:
         return has_representation(adata, reference.use_rep)
     use_rep = graph_params(adata, keys, preset).get("use_rep")
-    if use_rep is None and (keys.affinity in adata.obsp or "neighbors" in adata.uns):
-        return False  # the graph may be one of anything
-    name = use_rep or "X_pca"
-    return has_representation(adata, name) and not _lazy.is_lazy(adata.X if name == "X" else adata.obsm[name])
+    # A graph of whose origin nothing is known may be one of anything.
+    is_free = keys.affinity not in adata.obsp and "neighbors" not in adata.uns
+    return has_representation(adata, use_rep or "X_pca") if use_rep or is_free else False
 
 
-def _on_landmarks(adata: AnnData, keys: Keys, reference: Reference | None, preset: str, *, has_graph: bool) -> Ground:
+def _on_landmarks(
+    adata: AnnData,
+    keys: Keys,
+    reference: Reference | None,
+    preset: str,
+    store: str | PathLike | None,
+    *,
+    has_graph: bool,
+) -> Ground:
+    if not _is_placed(adata, keys, reference, preset):
+        raise ValueError(
+            "Landmarks carry the order by the positions of all cells, and the representation that they were found in "
+            + (f"({reference.use_rep!r}) " if reference is not None else "")
+            + "is not in `adata`. Put it back, or use on='cells'."
+        )
     nodes = None
     if reference is not None and not (has_graph and reference.nodes.coincide):
         nodes = reference.nodes
@@ -132,20 +146,34 @@ def _on_landmarks(adata: AnnData, keys: Keys, reference: Reference | None, prese
     with progress() as report:
         if nodes is None:
             params = graph_params(adata, keys, preset)
-            X, _ = representation(adata, params.get("use_rep"), params.get("n_pcs"))
-            if len(X) <= N_LANDMARKS:
+            X, _ = representation(adata, params.get("use_rep"), params.get("n_pcs"), lazy=True)
+            if X.shape[0] <= N_LANDMARKS:
                 raise ValueError(
                     f"on='landmarks' needs more than {N_LANDMARKS:,} cells, or an embedding with landmarks: run "
-                    f"`ep.tl.embedding(adata, n_landmarks=...)` with fewer than the {len(X):,} cells first."
+                    f"`ep.tl.embedding(adata, n_landmarks=...)` with fewer than the {X.shape[0]:,} cells first."
                 )
             chosen = choose(X, N_LANDMARKS, "farthest")
-            nodes = Nodes.at(X[chosen], n_project=N_PROJECT, n_neighbors=int(params["n_neighbors"]))
+            n_neighbors = int(params["n_neighbors"])
+            if _lazy.is_lazy(X):
+                nodes, graph = _lazy.landmark_graph(
+                    X,
+                    chosen,
+                    "anchor",
+                    n_project=N_PROJECT,
+                    n_neighbors=n_neighbors,
+                    kernel=params["kernel"],
+                    decay=params["decay"],
+                    store=store,
+                    report=report,
+                )
+                return Ground(graph, largest_eigenvalue(graph), nodes.positions, nodes, X)
+            nodes = Nodes.at(X[chosen], n_project=N_PROJECT, n_neighbors=n_neighbors)
         found = anchored_set(X, nodes, report=report)
     sizes = found.bridges.component_sizes
     if len(sizes) > 1:
         warnings.warn(
             f"The landmarks form {described(sizes)}. They are joined by their shortest bridges; the order across a "
-            "bridge is not to be trusted.",
+            "bridge is not to be trusted. Remove cells far from all others first.",
             UserWarning,
             stacklevel=4,
         )

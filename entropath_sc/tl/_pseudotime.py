@@ -136,6 +136,7 @@ def pseudotime(
         diffusion=diffusion,
         preset=preset,
         with_positions=refining,
+        store=store,
     )
     check_store(store, ground.X)
     if refining and refine != "auto" and ground.positions is None:
@@ -226,7 +227,7 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
     """Keep the order beside the embedded cells, for cells that come later.
 
     Where landmarks carried it and it is linear in their ``potential``, that is kept, and gives all cells their order
-    back; else that of the landmarks' cells.
+    back (but to the root, which is set to 0); else that of the landmarks' cells.
     """
     order = stored_order(adata, keys, reference.barcodes)
     if potential is not None:
