@@ -157,7 +157,7 @@ def kernels() -> list[str]:
     from entropath_sc.core.projection import nearest_landmarks
 
     X = cells(200_000)
-    landmarks = X[choose(X, N_LANDMARKS, "farthest")]
+    landmarks = choose(X, N_LANDMARKS, "farthest").centres
     product = np.empty((4096, N_LANDMARKS), dtype=np.float32)
     lines = []
     for k in (10, 50):  # the default number of landmarks a cell is placed among, and the paper's

@@ -67,12 +67,12 @@ def run_out_of_core(
     start = logg.info(f"embedding {X.shape[0]} cells in {X.numblocks[0]} blocks; finished blocks are kept in {work}")
     seconds = _Seconds()
     with progress() as report:
-        chosen = landmarking.choose(X, n_landmarks, embedding["landmarks"], random_state=random_state)
+        landmarks = landmarking.choose(X, n_landmarks, embedding["landmarks"], random_state=random_state)
         seconds.took("sample")
         part = landmark_cells(
             X,
             None,
-            chosen,
+            landmarks,
             embedding["landmark_graph"],
             {"n_neighbors": n_neighbors, "kernel": kernel, "decay": 40.0},
             embedding["n_project"],
@@ -97,15 +97,15 @@ def run_out_of_core(
         shutil.copytree(source, result)
         keys = Keys(key)
         written: Any = zarr.open_group(result, mode="r+", use_consolidated=False)
-        marks = {"chosen": chosen, "roots": roots, "terminals": terminals}
+        marks = {"chosen": part.cells, "roots": roots, "terminals": terminals}
         _write_cells(written, keys, table, coordinates.shape[1], ranges, marks, report)
 
     barcodes = _index(group["obs"])
-    landmarks = stored_nodes(part.nodes, barcodes.oindex[chosen], embedded, part.graph)
+    kept = stored_nodes(part.nodes, barcodes.oindex[part.cells], embedded, part.graph)
     entry = {
         "params": {"embedding": {**embedding, "use_rep": use_rep, "random_state": random_state}},
         **diagnostics(embedded),
-        "landmarks": landmarks,
+        "landmarks": kept,
     }
     if found is not None:
         entry["params"]["pseudotime"] = pseudotime
@@ -118,10 +118,10 @@ def run_out_of_core(
             "agreement": found.agreement,
         }
         if terminals is None:
-            landmarks |= {"potential": found.values, "pseudotime": ordering.between(found.values, *ranges[0])}
+            kept |= {"potential": found.values, "pseudotime": ordering.between(found.values, *ranges[0])}
         else:
             columns = {"potential": keys.potential, "pseudotime": keys.pseudotime}
-            landmarks |= {name: written["obs"][column].oindex[chosen] for name, column in columns.items()}
+            kept |= {name: written["obs"][column].oindex[part.cells] for name, column in columns.items()}
     _write_uns(written, keys, entry)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")  # anndata writes it in format 3 too

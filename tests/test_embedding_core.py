@@ -114,25 +114,48 @@ def test_projection_weights_by_hand():
 def test_landmarks_are_distinct_seeded_and_include_what_is_asked(rule):
     X = np.random.default_rng(0).normal(size=(500, 3))
     chosen = choose(X, 50, rule, include=np.array([3, 499]), random_state=1)
-    assert len(np.unique(chosen)) == len(chosen) == 50
-    assert {3, 499} <= set(chosen)
-    np.testing.assert_array_equal(chosen, choose(X, 50, rule, include=np.array([3, 499]), random_state=1))
-    assert set(chosen) != set(choose(X, 50, rule, random_state=2))
+    assert len(np.unique(chosen.cells)) == len(chosen.cells) == 50
+    assert {3, 499} <= set(chosen.cells)
+    np.testing.assert_array_equal(chosen.positions, X[chosen.cells].astype(np.float32))
+    again = choose(X, 50, rule, include=np.array([3, 499]), random_state=1)
+    np.testing.assert_array_equal(chosen.cells, again.cells)
+    np.testing.assert_array_equal(chosen.centres, again.centres)
+    assert set(chosen.cells) != set(choose(X, 50, rule, random_state=2).cells)
+
+
+def test_centres_are_the_means_of_the_cells_around_the_landmarks():
+    # Landmarks at 0 and 10; 4 is nearer to the first, 6 and 8 to the second, and stay so after each step.
+    X = np.array([[0.0], [4.0], [6.0], [8.0], [10.0]])
+    chosen = choose(X, 2, "farthest", include=np.array([0, 4]))
+    np.testing.assert_array_equal(chosen.cells, [0, 4])
+    np.testing.assert_allclose(chosen.centres, [[2.0], [8.0]])
+    # Of landmarks in the same place one has all the cells, and the others stay.
+    np.testing.assert_allclose(choose(np.ones((5, 1)), 3, "farthest").centres, 1.0)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_centres_have_less_noise_than_cells(seed):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(0, 20, size=2000), rng.normal(scale=0.5, size=(2000, 9))])
+    chosen = choose(X, 100, "farthest")
+    off_line = {name: np.linalg.norm(getattr(chosen, name)[:, 1:], axis=1).mean() for name in ("positions", "centres")}
+    assert off_line["centres"] < 0.7 * off_line["positions"]
+    assert np.ptp(chosen.centres[:, 0]) > 17
 
 
 def test_farthest_points_cover_better_than_random_ones():
     X = np.random.default_rng(0).beta(1, 5, size=(800, 2))
-    cover = {rule: cdist(X, X[choose(X, 40, rule)]).min(axis=1).max() for rule in ("farthest", "random")}
+    cover = {rule: cdist(X, choose(X, 40, rule).positions).min(axis=1).max() for rule in ("farthest", "random")}
     assert cover["farthest"] < 0.6 * cover["random"]
 
 
 def test_landmarks_of_duplicated_cells():
     X = np.repeat(np.random.default_rng(0).normal(size=(20, 3)), 20, axis=0)
     for rule in RULES:
-        cells = choose(X, 100, rule)
+        marks = choose(X, 100, rule)
         A, _ = bridge_components(affinity(knn_distances(X, 15)), X)
-        found = landmark_set(X, A, cells, "compressed", n_project=10)
-        assert len(np.unique(cells)) == 100
+        found = landmark_set(X, A, marks, "compressed", n_project=10)
+        assert len(np.unique(marks.cells)) == 100
         assert np.isfinite(found.weights.data).all()
 
 
@@ -175,10 +198,10 @@ def test_compressed_landmarks_keep_a_roll_that_fresh_neighbours_lose():
 
     X, geodesic = roll(2500)
     A, _ = bridge_components(affinity(knn_distances(X, 10)), X)
-    cells = choose(X, 800, "farthest")
+    marks = choose(X, 800, "farthest")
     score = {}
     for graph in ("compressed", "knn"):
-        found = landmark_set(X, A, cells, graph, n_neighbors=10)
+        found = landmark_set(X, A, marks, graph, n_neighbors=10)
         score[graph] = geodesic_correlation(found.weights @ embed(found.graph).coordinates, geodesic)
     assert score["compressed"] > 0.95
     assert score["knn"] < 0.9

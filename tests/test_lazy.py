@@ -245,6 +245,14 @@ def test_an_interrupted_command_goes_on(stores, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "out.zarr").exists()
 
 
+@pytest.mark.parametrize("on", ["cells", "landmarks"])
+def test_what_the_order_runs_on_can_be_named(stores, tmp_path, on):
+    folder, root = stores
+    command = ["run", str(folder / "in.h5ad"), "-o", str(tmp_path / "out.h5ad"), "--root", root, "--quiet"]
+    assert main([*command, "--n-landmarks", "200", "--order-on", on]) == 0
+    assert ad.read_h5ad(tmp_path / "out.h5ad").uns["entropath"]["pseudotime"]["on"] == on
+
+
 def _raise_interrupt(*_):
     raise KeyboardInterrupt
 

@@ -250,6 +250,9 @@ def test_landmarks_in_several_components_are_told(cells, as_if_many):
     with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*order across a bridge"):
         ep.tl.pseudotime(cells, root="cell_0")
     assert np.isfinite(cells.obs["entropath_potential"]).all()
+    with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances"):
+        ep.tl.embedding(cells, n_landmarks=200)
+    assert np.isfinite(cells.obsm["X_entropath"]).all()
 
 
 def test_landmarks_are_not_misled_by_a_few_false_neighbours():

@@ -23,33 +23,76 @@ GRAPHS = ("auto", "compressed", "anchor", "knn")
 # much larger than the landmarks, farthest-point sampling also meets few outliers.
 SAMPLE_PER_LANDMARK = 10
 KMEANS_ITERATIONS = 10
+# Steps that landmarks take towards the middle of the sampled cells nearest to them.
+CENTRING_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Indices of the landmark cells, where they are, and the centres of the cells around them."""
+
+    cells: np.ndarray
+    positions: np.ndarray
+    centres: np.ndarray
+
+    def nodes(self, graph: str, *, n_project: int, n_neighbors: int) -> Nodes:
+        """Nodes for the named graph: at the cells themselves for the paper's, at the centres for all others.
+
+        A cell has noise of its own, of which the mean of some has less.
+        """
+        at = self.positions if graph == "knn" else self.centres
+        return Nodes.at(at, n_project=n_project, n_neighbors=n_neighbors)
 
 
 def choose(
     X: np.ndarray, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
-) -> np.ndarray:
-    """Sorted indices of exactly ``n_landmarks`` distinct cells, with those in ``include`` among them.
+) -> Landmarks:
+    """``n_landmarks`` distinct cells, with those in ``include`` (which may be more) among them, sorted.
 
     Of ``X`` only the rows of a sample are read, so it may be any array whose rows can be picked by sorted indices.
     """
     include = np.unique(np.asarray([] if include is None else include, dtype=np.int64))
-    if len(include) >= n_landmarks:
-        return include
+    n_landmarks = max(n_landmarks, len(include))
     rng = np.random.default_rng(random_state)
-    n_free = n_landmarks - len(include)
-    if rule == "random":
-        drawn = rng.choice(X.shape[0], size=n_landmarks, replace=False)
-        return np.union1d(drawn[~np.isin(drawn, include)][:n_free], include)
     n_sample = min(X.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
     sampled = np.union1d(rng.choice(X.shape[0], size=n_sample, replace=False), include)
     sample = np.ascontiguousarray(X[sampled], dtype=np.float32)
+    among = _chosen(sample, n_landmarks, rule, np.searchsorted(sampled, include), rng)
+    return Landmarks(sampled[among], sample[among], _centred(sample, sample[among]))
+
+
+def _chosen(sample: np.ndarray, n_landmarks: int, rule: str, include: np.ndarray, rng) -> np.ndarray:
+    """Sorted indices of the landmarks in the sample."""
+    n_free = n_landmarks - len(include)
+    if n_free == 0:
+        return include
     if rule == "farthest":
-        first = np.searchsorted(sampled, include) if len(include) else rng.integers(len(sampled), size=1)
-        return np.sort(sampled[_farthest(sample, first, n_landmarks)])
-    chosen = np.union1d(sampled[_nearest_to_centroids(sample, n_free, rng)], include)
+        first = include if len(include) else rng.integers(len(sample), size=1)
+        return np.sort(_farthest(sample, first, n_landmarks))
+    chosen = include
+    if rule == "kmeans":
+        chosen = np.union1d(_nearest_to_centroids(sample, n_free, rng), include)
     # Two centroids can share a nearest cell, and an included cell can be chosen again: fill up at random.
-    rest = np.setdiff1d(sampled, chosen)
+    rest = np.setdiff1d(np.arange(len(sample)), chosen)
     return np.union1d(chosen, rng.choice(rest, size=n_landmarks - len(chosen), replace=False))
+
+
+def _centred(sample: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Landmarks moved to the mean of the cells nearest to them, a few times: steps of Lloyd's algorithm."""
+    for _ in range(CENTRING_STEPS):
+        nearest = nearest_landmarks(sample, positions, 1)[0][:, 0]
+        counts = np.bincount(nearest, minlength=len(positions))[:, None]
+        means = _indicator(nearest, len(positions)).T @ sample / np.maximum(counts, 1)
+        # Of landmarks in the same place only one has cells.
+        positions = np.where(counts > 0, means, positions).astype(np.float32)
+    return positions
+
+
+def _indicator(assignment: np.ndarray, n_landmarks: int, values: np.ndarray | None = None) -> sp.csr_matrix:
+    """Cells by landmarks, with one entry a row: at the landmark that the cell is assigned to."""
+    n_cells = len(assignment)
+    values = np.ones(n_cells) if values is None else values
+    return sp.csr_matrix((values, assignment, np.arange(n_cells + 1)), shape=(n_cells, n_landmarks))
 
 
 def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
@@ -120,7 +163,7 @@ class LandmarkSet:
 def landmark_set(
     X: np.ndarray,
     A: sp.csr_matrix | None,
-    cells: np.ndarray,
+    landmarks: Landmarks,
     graph: str,
     *,
     n_project: int = 10,
@@ -129,13 +172,13 @@ def landmark_set(
     decay: float = 40.0,
     report: Report = silent,
 ) -> LandmarkSet:
-    """Connect the landmark ``cells`` by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
-    nodes = Nodes.at(X[cells], n_project=n_project, n_neighbors=n_neighbors)
+    """Connect the landmarks by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
+    nodes = landmarks.nodes(graph, n_project=n_project, n_neighbors=n_neighbors)
     if graph == "anchor":
         return anchored_set(X, nodes, report=report)
     nearest = nodes.nearest(X, report=report)
     if graph == "compressed":
-        connected = compressed_graph(A, nearest[0][:, 0], len(cells))
+        connected = compressed_graph(A, nearest[0][:, 0], len(nodes.positions))
     else:
         connected = knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
     connected, bridges = bridge_components(connected, nodes.positions)
@@ -161,8 +204,7 @@ def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, n_landmarks: int)
     """
     counts = np.bincount(assignment, minlength=n_landmarks)
     scale = 1.0 / np.sqrt(np.maximum(counts, 1))
-    n_cells = len(assignment)
-    C = sp.csr_matrix((scale[assignment], assignment, np.arange(n_cells + 1)), shape=(n_cells, n_landmarks))
+    C = _indicator(assignment, n_landmarks, scale[assignment])
     return (C.T @ A @ C).tocsr()
 
 

@@ -34,6 +34,8 @@ def nearest_landmarks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ``k`` nearest landmarks of each cell, nearest first: indices (int32) and distances (float32)."""
     landmarks = np.asarray(landmarks, dtype=np.float32)
+    # Before one of them spoils the centre, and so all.
+    _check_finite(np.einsum("ij,ij->i", landmarks, landmarks))
     # Centred, the float32 inner products lose less to cancellation.
     centre = landmarks.mean(axis=0)
     landmarks = np.ascontiguousarray(landmarks - centre)

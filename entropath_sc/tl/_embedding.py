@@ -64,7 +64,8 @@ def embedding(
         Most cells that are embedded directly; time grows with its cube.
     landmarks
         `'farthest'` (default; farthest-point sampling, which covers sparse branches as well as dense ones), `'kmeans'`
-        (cells nearest to centroids), `'random'`, or a list of barcodes.
+        (cells nearest to centroids), `'random'`, or a list of barcodes. Each stands for the middle of the cells around
+        it, except in `landmark_graph='knn'`.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. If they are more than
         `n_landmarks`, they are all the landmarks there are.
@@ -172,10 +173,11 @@ def embedding(
         if is_direct:
             part = all_cells(adata, A, params, n_project)
         else:
-            if rule is not None:
-                chosen = landmarking.choose(X, n_landmarks, rule, include=chosen, random_state=random_state)
+            # Where all landmarks are given, there is none to choose by a rule.
+            n_chosen, chosen_by = (len(chosen), "farthest") if rule is None else (n_landmarks, rule)
+            found = landmarking.choose(X, n_chosen, chosen_by, include=chosen, random_state=random_state)
             part = landmark_cells(
-                X, A, chosen, landmark_graph, params, n_project, use_rep=found_rep, store=store, report=report
+                X, A, found, landmark_graph, params, n_project, use_rep=found_rep, store=store, report=report
             )
         if n_components >= part.graph.shape[0]:
             n_nodes = part.graph.shape[0]

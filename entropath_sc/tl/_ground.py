@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -17,7 +16,8 @@ from ..core.perron import largest_eigenvalue
 from ..core.placement import Carrier, Nodes
 from . import _lazy
 from ._adata import has_representation, representation
-from ._merw_graph import Graph, build_graph, described, graph_params, read_graph
+from ._merw_graph import Graph, build_graph, graph_params, read_graph
+from ._nodes import warn_of_components
 from ._progress import progress
 from ._reference import Reference
 
@@ -155,7 +155,7 @@ def _on_landmarks(
             chosen = choose(X, N_LANDMARKS, "farthest")
             n_neighbors = int(params["n_neighbors"])
             if _lazy.is_lazy(X):
-                nodes, graph = _lazy.landmark_graph(
+                nodes, graph, bridges = _lazy.landmark_graph(
                     X,
                     chosen,
                     "anchor",
@@ -166,15 +166,9 @@ def _on_landmarks(
                     store=store,
                     report=report,
                 )
+                warn_of_components(bridges, stacklevel=5)
                 return Ground(graph, largest_eigenvalue(graph), nodes.positions, nodes, X)
-            nodes = Nodes.at(X[chosen], n_project=N_PROJECT, n_neighbors=n_neighbors)
+            nodes = chosen.nodes("anchor", n_project=N_PROJECT, n_neighbors=n_neighbors)
         found = anchored_set(X, nodes, report=report)
-    sizes = found.bridges.component_sizes
-    if len(sizes) > 1:
-        warnings.warn(
-            f"The landmarks form {described(sizes)}. They are joined by their shortest bridges; the order across a "
-            "bridge is not to be trusted. Remove cells far from all others first.",
-            UserWarning,
-            stacklevel=4,
-        )
+    warn_of_components(found.bridges, stacklevel=5)
     return Ground(found.graph, largest_eigenvalue(found.graph), nodes.positions, nodes, X, found.weights)

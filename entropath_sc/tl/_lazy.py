@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.utils import gen_batches
 
 from ..core import landmarks as landmarking
-from ..core.affinity import bridge_components
+from ..core.affinity import Bridges, bridge_components
 from ..core.parallel import ONE_AT_A_TIME
 from ..core.placement import Nodes, Voting
 from ..core.progress import Report
@@ -185,7 +185,7 @@ def _own_threads() -> int:
 
 def landmark_graph(
     X,
-    cells: np.ndarray,
+    landmarks: landmarking.Landmarks,
     graph: str,
     *,
     n_project: int,
@@ -194,12 +194,11 @@ def landmark_graph(
     decay: float,
     store: Store,
     report: Report,
-) -> tuple[Nodes, sp.csr_matrix]:
+) -> tuple[Nodes, sp.csr_matrix, Bridges]:
     """Landmarks of a dask array, and the connected graph among them: ``anchor`` reads all cells, ``knn`` none."""
-    nodes = Nodes.at(X[cells], n_project=n_project, n_neighbors=n_neighbors)
+    nodes = landmarks.nodes(graph, n_project=n_project, n_neighbors=n_neighbors)
     if graph == "anchor":
         connected = landmarking.anchor_graph(add_up(X, Voting(nodes), store=store, stage="votes", report=report))
     else:
         connected = landmarking.knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
-    connected, _ = bridge_components(connected, nodes.positions)
-    return nodes, connected
+    return nodes, *bridge_components(connected, nodes.positions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -11,11 +12,13 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from ..core import landmarks as landmarking
+from ..core.affinity import Bridges
 from ..core.model import Embedded
 from ..core.placement import Carrier, Nodes
 from ..core.progress import Report
 from . import _lazy
 from ._adata import representation
+from ._merw_graph import described
 
 
 def check_store(store: str | PathLike | None, X: Any) -> None:
@@ -59,7 +62,7 @@ def all_cells(adata: AnnData, A: sp.csr_matrix, params: dict[str, Any], n_projec
 def landmark_cells(
     X: Any,
     A: sp.csr_matrix | None,
-    cells: np.ndarray,
+    landmarks: landmarking.Landmarks,
     landmark_graph: str,
     params: dict[str, Any],
     n_project: int,
@@ -68,7 +71,7 @@ def landmark_cells(
     store: str | PathLike | None,
     report: Report,
 ) -> Part:
-    """Landmarks and their graph."""
+    """Landmarks, and the graph among them."""
     options = {
         "n_project": n_project,
         "n_neighbors": int(params["n_neighbors"]),
@@ -77,10 +80,24 @@ def landmark_cells(
         "report": report,
     }
     if _lazy.is_lazy(X):
-        nodes, graph = _lazy.landmark_graph(X, cells, landmark_graph, store=store, **options)
-        return Part(graph, cells, nodes, use_rep)
-    found = landmarking.landmark_set(X, A, cells, landmark_graph, **options)
-    return Part(found.graph, cells, found.nodes, use_rep, found.weights)
+        nodes, graph, bridges = _lazy.landmark_graph(X, landmarks, landmark_graph, store=store, **options)
+        warn_of_components(bridges, stacklevel=4)
+        return Part(graph, landmarks.cells, nodes, use_rep)
+    found = landmarking.landmark_set(X, A, landmarks, landmark_graph, **options)
+    warn_of_components(found.bridges, stacklevel=4)
+    return Part(found.graph, landmarks.cells, found.nodes, use_rep, found.weights)
+
+
+def warn_of_components(bridges: Bridges, *, stacklevel: int) -> None:
+    """Say so where the landmarks had to be joined."""
+    sizes = bridges.component_sizes
+    if len(sizes) > 1:
+        warnings.warn(
+            f"The landmarks form {described(sizes)}. They are joined by their shortest bridges; distances and the "
+            "order across a bridge are not to be trusted. Remove cells far from all others first.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def diagnostics(embedded: Embedded) -> dict[str, dict[str, Any]]:
