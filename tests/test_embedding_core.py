@@ -18,6 +18,7 @@ from entropath_sc.core.landmarks import RULES, anchor_graph, choose, compressed_
 from entropath_sc.core.mds import classical, smacof
 from entropath_sc.core.model import diffuse, dissimilarities, embed
 from entropath_sc.core.perron import perron_pair, transition_matrix
+from entropath_sc.core.placement import Nodes
 
 
 def test_entropy_of_known_spectra():
@@ -172,6 +173,19 @@ def test_compressed_graph_of_pairs_by_hand():
 def test_compression_on_all_cells_is_the_graph_itself():
     A = weighted_graph(20)
     np.testing.assert_allclose(compressed_graph(A, np.arange(20), 20).toarray(), A.toarray())
+
+
+def test_votes_by_hand():
+    # Two nodes whose bandwidths, 1 and 4, have the geometric mean 2; a reach of 0.8 squares to 0.64.
+    nodes = Nodes(np.array([[0.0], [3.0]], dtype=np.float32), np.array([1.0, 4.0]), 2, coincide=False)
+    cost = np.array([1.0**2 / (0.64 * 2 * 1), 2.0**2 / (0.64 * 2 * 4)])
+    v = np.exp(-cost) / np.exp(-cost).sum()
+    votes = nodes.votes(*nodes.nearest(np.array([[1.0]])))
+    np.testing.assert_allclose(votes.toarray(), np.outer(v, v), rtol=1e-5)
+    # A cell far from all but one of them keeps a small vote for the other.
+    apart = Nodes(np.array([[0.0], [1e3]], dtype=np.float32), np.array([1.0, 1.0]), 2, coincide=False)
+    votes = apart.votes(*apart.nearest(np.array([[0.0]]))).toarray()
+    assert votes[0, 1] == pytest.approx(1e-4)
 
 
 def test_anchor_graph_has_unit_perron_value():

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import unweighted_graph, weighted_graph
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from entropath_sc.core.affinity import affinity, knn_distances
 from entropath_sc.core.diffusion import free_energy, heat_kernel, matrix_power
+from entropath_sc.core.landmarks import anchor_graph
 from entropath_sc.core.perron import largest_eigenvalue, log_stationary, perron_pair, transition_matrix
 
 
@@ -36,6 +38,24 @@ def test_perron_pair_of_a_star_is_known():
 def test_largest_eigenvalue_alone():
     A = weighted_graph(200)
     assert largest_eigenvalue(A) == pytest.approx(np.linalg.eigvalsh(A.toarray())[-1], rel=1e-3)
+
+
+def test_perron_pair_of_landmarks_that_are_almost_apart():
+    # Votes V with rows of sum one, masses m = Vᵀ1: VᵀV scaled by 1/sqrt(m) has λ = 1 and ψ ∝ sqrt(m). Half of the
+    # landmarks are well joined and half of them by one part in a million, where Lanczos alone does not converge.
+    n = 300
+    rng = np.random.default_rng(0)
+    cells, near = np.arange(5 * n), np.append(np.arange(n), rng.integers(n, size=4 * n))
+    next_to = (near + rng.integers(1, 4, size=5 * n)) % n
+    share = np.where(near < n // 2, 0.4, 1e-6 * rng.uniform(0.1, 1.0, size=5 * n))
+    V = sp.csr_matrix((np.append(1 - share, share), (np.tile(cells, 2), np.append(near, next_to))), shape=(5 * n, n))
+    A = anchor_graph((V.T @ V).tocsr())
+    with pytest.raises(ArpackNoConvergence):
+        eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel(), maxiter=1000)
+    pair = perron_pair(A)
+    mass = np.asarray(V.sum(axis=0)).ravel()
+    assert pair.lambda_max == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(np.exp(pair.log_psi), np.sqrt(mass / mass.sum()), rtol=1e-5)
 
 
 def test_walk_is_stochastic_and_reversible_with_pi_psi_squared():

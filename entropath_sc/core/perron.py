@@ -8,13 +8,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import cg, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, cg, eigsh
 
 from .hops import continue_by_hops, count_hops
 
 # A sparse matrix, or an array.
 Matrix: TypeAlias = Any
 
+# Lanczos restarts so often, before λ_max is found to this relative accuracy, and then by inverse iteration.
+MOST_RESTARTS = 1000
+LOOSE = 1e-6
 # Lanczos is accurate relative to the largest entry only; entries below this fraction of it are found in further stages.
 TRUST = 1e-8
 # Each stage goes eight orders of magnitude deeper; beyond all of them, the leading term of ψ has to do.
@@ -63,7 +66,13 @@ def _leading(A: Matrix, tolerance: float) -> tuple[float, np.ndarray]:
         values, vectors = np.linalg.eigh(A.toarray() if sp.issparse(A) else A)
     else:
         # The degree is a start that a permutation of the cells permutes.
-        values, vectors = eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3, tol=tolerance)
+        start = np.asarray(A.sum(axis=1)).ravel() + 1e-3
+        try:
+            values, vectors = eigsh(A, k=1, which="LA", v0=start, tol=tolerance, maxiter=MOST_RESTARTS)
+        except ArpackNoConvergence:
+            # Where parts of the graph are almost apart, the inverse tells their eigenvalues from each other.
+            nearly = eigsh(A, k=1, which="LA", v0=start, tol=LOOSE, return_eigenvectors=False)[0]
+            values, vectors = eigsh(sp.csc_matrix(A), k=1, sigma=(1 + LOOSE) * nearly, which="LM", v0=start)
     return float(values[-1]), np.abs(vectors[:, -1])
 
 

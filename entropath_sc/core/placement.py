@@ -11,8 +11,11 @@ from sklearn.utils import gen_batches
 from .progress import Report, silent
 from .projection import bandwidths, nearest_landmarks, weights
 
-# Landmarks that each cell votes for in the anchor graph.
+# Landmarks that each cell votes for in the anchor graph; how far votes reach, relative to the landmarks' own distances;
+# and the smallest vote, so that landmarks that hardly any cell joins are not quite apart.
 N_ANCHORS = 5
+REACH = 0.8
+SMALLEST_VOTE = 1e-4
 # Cells that are weighed at a time.
 MASS_CELLS = 65_536
 
@@ -59,9 +62,16 @@ class Nodes:
         return total
 
     def votes(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
-        """VᵀV of the cells' weights V on their few nearest nodes; those of several sets of cells add up."""
+        """VᵀV of the cells' weights V on their few nearest nodes; those of several sets of cells add up.
+
+        Their bandwidth is half way between one for all nodes and one for each, as that of a tempered affinity: what
+        few cells join is then farther, also where density varies.
+        """
         n_votes = min(N_ANCHORS, indices.shape[1])
-        V = weights(indices[:, :n_votes], distances[:, :n_votes], self.bandwidth).astype(np.float64)
+        typical = np.exp(np.log(self.bandwidth).mean())
+        some, far = indices[:, :n_votes], distances[:, :n_votes]
+        V = weights(some, far, REACH * self.bandwidth, np.full(len(some), REACH * typical)).astype(np.float64)
+        V.data = np.maximum(V.data, SMALLEST_VOTE)
         return (V.T @ V).tocsr()
 
     def remoteness(self, indices: np.ndarray, distances: np.ndarray) -> np.ndarray:

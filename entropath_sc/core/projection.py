@@ -238,24 +238,26 @@ def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:
 
 
 @exclusive
-def weights(indices: np.ndarray, distances: np.ndarray, landmark_bandwidth: np.ndarray) -> sp.csr_matrix:
-    """Rows of adaptive product-bandwidth weights that sum to one: exp(-d²/(σ(x) σ_j)), σ(x) the farthest distance."""
+def weights(
+    indices: np.ndarray, distances: np.ndarray, landmark_bandwidth: np.ndarray, cell_bandwidth: np.ndarray | None = None
+) -> sp.csr_matrix:
+    """Rows of weights exp(-d²/(σ(x) σ_j)) that sum to one; by default σ(x) is the farthest distance of the row."""
     n_cells, k = indices.shape
     values = np.empty((n_cells, k), dtype=np.float32)
-    _fill_weights(indices, distances, landmark_bandwidth.astype(np.float32), values)
+    own = distances[:, -1] if cell_bandwidth is None else cell_bandwidth
+    _fill_weights(indices, distances, own.astype(np.float32), landmark_bandwidth.astype(np.float32), values)
     indptr = np.arange(n_cells + 1, dtype=np.int64) * k
     return sp.csr_matrix((values.ravel(), indices.ravel(), indptr), shape=(n_cells, len(landmark_bandwidth)))
 
 
 @numba.njit(parallel=True, cache=True)
-def _fill_weights(indices, distances, landmark_bandwidth, values):
+def _fill_weights(indices, distances, cell_bandwidth, landmark_bandwidth, values):
     n_cells, k = indices.shape
     for i in numba.prange(n_cells):
-        own = distances[i, k - 1]
         # Relative to the nearest landmark the largest weight is one, so the sum cannot vanish far from all of them.
         least = np.float32(np.inf)
         for m in range(k):
-            scale = own * landmark_bandwidth[indices[i, m]]
+            scale = cell_bandwidth[i] * landmark_bandwidth[indices[i, m]]
             cost = distances[i, m] * distances[i, m] / scale if scale > 0 else np.float32(0)
             values[i, m] = cost
             least = min(least, cost)
