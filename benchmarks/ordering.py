@@ -185,7 +185,7 @@ def tables(scores: pd.DataFrame) -> list[str]:
     heading = ["data", "disagreement (1e-4)", "refined", *(f"{d:g}" for d in DEPTHS)]
     lines += [
         "",
-        "Disagreement of depths 4 and 8, how far the order was refined, and Spearman of the plain one at each depth:",
+        "Disagreement of the plain depth and twice that, how far the order was refined, and Spearman at each depth:",
         "",
     ]
     lines += ["| " + " | ".join(heading) + " |", "|---" * len(heading) + "|"]

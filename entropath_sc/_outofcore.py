@@ -228,6 +228,7 @@ def _potentials(
             diffusion=options["diffusion"],
             depth=depth,
             refine=options["refine"],
+            means=True,
             like=like,
         )
 

@@ -118,8 +118,8 @@ def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, nine
     monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=1 - 10.0**-nines))
     found = potential_from(A, lam, one_hot(40, 3), X=X)
     assert found.refined == pytest.approx(share)
-    assert found.depth == 4.0
-    plain = potential_from(A, lam, one_hot(40, 3), depth=4.0).values
+    assert found.depth == pytest.approx(4.0 * 40 / 2000)  # of few nodes, less than 4
+    plain = potential_from(A, lam, one_hot(40, 3), depth=found.depth).values
     full = potential_from(A, lam, one_hot(40, 3), X=X, refine=1.0).values
     np.testing.assert_allclose(found.values, (1 - found.refined) * plain + found.refined * full, rtol=1e-9)
     # The refined order is in the units of the plain one.
@@ -138,6 +138,11 @@ def test_what_cannot_be_refined_is_not():
     assert potential_from(A, lam, one_hot(40, 3), X=X, depth=4.0).refined == 0
     assert potential_from(A, lam, one_hot(40, 3), X=X, kind="merw").refined == 0
     assert potential_from(A, lam, one_hot(40, 3), X=X, depth=4.0, refine=0.5).refined == 0.5
+
+
+def test_the_plain_depth_of_few_and_many_nodes():
+    for n, diffusion, depth in ((500, "heat", 1.0), (500, "power", 4.0), (3000, "heat", 4.0)):
+        assert potential_from(path_graph(n), 2.0, one_hot(n, 0), diffusion=diffusion).depth == depth
 
 
 def test_a_given_depth_is_taken_as_it_is():

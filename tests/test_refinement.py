@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
 
 from entropath_sc.core.affinity import affinity, bridge_components, knn_distances
-from entropath_sc.core.refinement import N_NEAREST, REMAINDER, by_length, cleaned, twiced
+from entropath_sc.core.refinement import CELLS_PER_NEIGHBOUR, N_NEAREST, REMAINDER, by_length, cleaned, twiced
 from entropath_sc.core.sparse import averaged, product
 
 
@@ -74,7 +74,7 @@ def test_cleaning_keeps_the_components_that_neighbours_share():
 
 
 def test_the_nearest_two_hops_away_are_found():
-    n = 5 * N_NEAREST
+    n = CELLS_PER_NEIGHBOUR * N_NEAREST
     X = np.random.default_rng(1).normal(size=(n, 2)) * 10
     A = sp.csr_matrix(np.ones((n, n)) - np.eye(n))
     graph, kept = cleaned(A, X)  # all are within two hops; with nothing shared, all components are kept
@@ -86,6 +86,19 @@ def test_the_nearest_two_hops_away_are_found():
     np.testing.assert_allclose(
         graph.toarray(), 0.5 * (expected + expected.T) + REMAINDER * A.toarray(), rtol=1e-4, atol=1e-7
     )
+
+
+def test_few_means_of_cells_keep_all_components_and_have_few_neighbours():
+    X = np.column_stack([np.arange(400.0), np.random.default_rng(0).normal(size=(400, 8))])
+    A = line(400, reach=20)
+    sizes = {}
+    for means in (False, True):
+        graph, kept = cleaned(A, X, means=means)
+        sizes[means] = kept.shape[1], np.median(np.asarray((graph - REMAINDER * A > 1e-9).sum(axis=1)))
+    assert sizes[False][0] == 1
+    assert sizes[True][0] == 9
+    assert sizes[False][1] == pytest.approx(40, rel=0.1)
+    assert sizes[True][1] == pytest.approx(400 / 50, rel=0.1)
 
 
 @pytest.mark.parametrize("n", [2, 5])

@@ -269,6 +269,31 @@ def test_landmarks_are_not_misled_by_a_few_false_neighbours():
     assert found["cells"] < 0.95
 
 
+def mean_agreement(n_cells: int, **options) -> float:
+    """With the true time, on three seeds."""
+    found = []
+    for seed in range(3):
+        adata = ep.datasets.branching(n_cells, random_state=seed)
+        if options.get("on") == "landmarks":
+            ep.tl.embedding(adata, n_landmarks=150)
+        ep.tl.pseudotime(adata, root=adata.uns["root"], **options)
+        found.append(spearmanr(adata.obs["entropath_pseudotime"], adata.obs["time"])[0])
+    return float(np.mean(found))
+
+
+def test_few_cells_are_ordered_by_their_paths_and_not_by_where_heat_settles():
+    assert mean_agreement(100) > 0.94
+    assert mean_agreement(100, depth=4.0) < 0.9
+
+
+def test_few_landmarks_are_not_averaged_away(monkeypatch):
+    from entropath_sc.core import refinement
+
+    assert mean_agreement(1500, on="landmarks", refine=1.0) > 0.97
+    monkeypatch.setattr(refinement, "MEANS_PER_NEIGHBOUR", refinement.CELLS_PER_NEIGHBOUR)
+    assert mean_agreement(1500, on="landmarks", refine=1.0) < 0.95
+
+
 @pytest.mark.parametrize("n_components", [1, 3, 5])
 def test_dimensions(cells, n_components):
     ep.tl.embedding(cells, n_components=n_components, mds="metric")

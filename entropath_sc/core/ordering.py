@@ -20,8 +20,9 @@ POTENTIALS = ("symmetric", "normalised", "merw")
 SCALINGS = ("minmax", "rank")
 
 # In the geodesic regime the order is the same at both of these depths. The plain one is at the first, the refined one
-# at the second.
+# at the second. Of fewer nodes than so many, heat soon reaches all: there the first is less, in proportion.
 SHALLOW, DEEP = 4.0, 8.0
+MANY_NODES = 2000
 
 # How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
 # refined, more so the more there are, and at the second in full.
@@ -110,6 +111,7 @@ def potential_from(
     diffusion: str = "heat",
     depth: float | str = "auto",
     refine: float | str = "auto",
+    means: bool = False,
     like: Potential | None = None,
 ) -> Potential:
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
@@ -117,9 +119,10 @@ def potential_from(
     ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
     does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. ``refine`` is the
     share of the refined order, which the symmetric heat kernel and positions ``X`` are needed for; by itself it follows
-    from the agreement of two depths, and is zero at a given one. With ``like``, another's share is taken over.
+    from the agreement of two depths, and is zero at a given one. With ``means``, nodes are means of many cells. With
+    ``like``, another's share is taken over.
     """
-    at = SHALLOW if isinstance(depth, str) else depth
+    at = depth if not isinstance(depth, str) else _plain_depth(A.shape[0], diffusion)
     values = _plain(A, lambda_max, source, kind, diffusion, at)
     share, agreement = 0.0 if isinstance(refine, str) else refine, np.nan
     if X is None or kind != "symmetric" or diffusion != "heat":
@@ -127,19 +130,24 @@ def potential_from(
     elif like is not None:
         share, agreement = like.refined, like.agreement
     elif isinstance(depth, str) and isinstance(refine, str):
-        deep = -heat_from(A, lambda_max, source, DEEP).log_mass[0]
+        deep = -heat_from(A, lambda_max, source, 2 * at).log_mass[0]
         agreement = float(spearmanr(averaged(A, values), averaged(A, deep)).statistic)
         nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
         share = float(np.clip(between(nines, *NINES), 0.0, 1.0))
     if share:
-        finer = _refined(A, X, source, values)
+        finer = _refined(A, X, source, values, means)
         # A length has other units than a free energy: it takes over the mean and the spread of the plain order.
         finer = values.mean() + (finer - finer.mean()) * (values.std() / (finer.std() or 1.0))
         values = (1 - share) * values + share * finer
     return Potential(values, at, share, agreement)
 
 
-def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.ndarray) -> np.ndarray:
+def _plain_depth(n_nodes: int, diffusion: str = "heat") -> float:
+    """The depth of the plain order on so many nodes; a number of steps is not made smaller."""
+    return SHALLOW * min(n_nodes / MANY_NODES, 1.0) if diffusion == "heat" else SHALLOW
+
+
+def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.ndarray, means: bool) -> np.ndarray:
     """The order on a cleaner graph, averaged over neighbours, with length as its clock.
 
     The free energy of the paths from a root holds what sets the root, and each node, apart from their own neighbours,
@@ -147,7 +155,7 @@ def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.
     """
     # In the order of the plain potential, neighbours are near each other in memory too, which is faster.
     order = np.argsort(potential, kind="stable")
-    graph, kept = cleaned(A[order][:, order], X[order])
+    graph, kept = cleaned(A[order][:, order], X[order], means=means)
     potential = -heat_from(graph, largest_eigenvalue(graph), source[order], DEEP).log_mass[0]
     values = np.empty_like(potential)
     values[order] = by_length(graph, kept, twiced(graph, potential, ROUNDS))

@@ -14,8 +14,10 @@ from .sparse import averaged, product, unsigned
 
 # Components of which neighbours share more than this are kept: the rest is mostly noise.
 SHARED = 0.5
-# Neighbours in these components, out of those at most two hops away.
+# Neighbours in these components, out of those at most two hops away; where nodes are few, at most one in so many of
+# them. Single cells are averaged over more, as there is more noise in them than in means of cells.
 N_NEAREST = 40
+CELLS_PER_NEIGHBOUR, MEANS_PER_NEIGHBOUR = 10, 50
 # How much of the old graph stays in the cleaner one, so that what it joined is still joined.
 REMAINDER = 1e-3
 # Rounds in which the speed is averaged over neighbours, and the error that the fitted clock may have.
@@ -24,19 +26,21 @@ TOLERANCE = 1e-3
 MAX_ITERATIONS = 2000
 
 
-def cleaned(A: sp.csr_matrix, X: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
+def cleaned(A: sp.csr_matrix, X: np.ndarray, *, means: bool = False) -> tuple[sp.csr_matrix, np.ndarray]:
     """A graph of the same nodes without the noise of most components, and their positions in the components it keeps.
 
     A graph of nearest neighbours is made of all components alike. Those in which a node has little in common with its
-    neighbours only choose among the latter by chance.
+    neighbours only choose among the latter by chance. Where nodes are ``means`` of many cells, all are kept.
     """
     X = np.asarray(X, dtype=np.float64)
     X = X - X.mean(axis=0)
-    variance = (X**2).sum(axis=0)
-    shared = (X * averaged(A, X)).sum(axis=0) / np.where(variance > 0, variance, np.inf)
-    kept = shared > SHARED
-    X = np.ascontiguousarray(X[:, kept] if kept.any() else X)
-    nearest, weights = _nearest_within_two_hops(A, X)
+    if not means:
+        variance = (X**2).sum(axis=0)
+        shared = (X * averaged(A, X)).sum(axis=0) / np.where(variance > 0, variance, np.inf)
+        kept = shared > SHARED
+        X = np.ascontiguousarray(X[:, kept] if kept.any() else X)
+    per_neighbour = MEANS_PER_NEIGHBOUR if means else CELLS_PER_NEIGHBOUR
+    nearest, weights = _nearest_within_two_hops(A, X, min(N_NEAREST, max(len(X) // per_neighbour, 5)))
     there = weights > 0
     indptr = np.append(0, np.cumsum(there.sum(axis=1)))
     one_way = sp.csr_matrix((weights[there], nearest[there], indptr), shape=A.shape)
@@ -44,13 +48,10 @@ def cleaned(A: sp.csr_matrix, X: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]
 
 
 @exclusive
-def _nearest_within_two_hops(A: sp.csr_matrix, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_within_two_hops(A: sp.csr_matrix, X: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The nearest nodes at most two hops from each, and Gaussian weights; weights of zero where there are fewer."""
-    n = A.shape[0]
-    # Of few nodes, so many would be nearly all.
-    size = min(N_NEAREST, max(n // 5, 5))
-    nearest = np.zeros((n, size), dtype=np.int32)
-    weights = np.zeros((n, size))
+    nearest = np.zeros((len(X), size), dtype=np.int32)
+    weights = np.zeros((len(X), size))
     _fill_nearest(*unsigned(A), X.astype(np.float32), numba.get_num_threads(), nearest, weights)
     return nearest, weights
 

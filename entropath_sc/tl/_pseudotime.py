@@ -51,8 +51,8 @@ def pseudotime(
     terminal
         Cells where it ends, given in the same ways; late cells are pulled towards them.
     depth
-        Diffusion depth of the plain order: by default (`'auto'`) 4. `'embedding'` is the depth that
-        :func:`~entropath_sc.tl.embedding` chose, as in the paper.
+        Diffusion depth of the plain order: by default (`'auto'`) 4, in heat less in proportion below 2,000 cells or
+        landmarks. `'embedding'` is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper.
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
@@ -64,7 +64,7 @@ def pseudotime(
         order stays closest to shortest paths between neighbours; a refined one is mostly closer to known stages, and
         more stable when other cells are sampled. It needs the representation behind the neighbours,
         `potential='symmetric'` and `diffusion='heat'`. `'auto'` (default): the more, the better the plain orders at
-        depths 4 and 8 agree, as they do where there is little noise; 0 at a given `depth`.
+        this depth and at twice it agree, as they do where there is little noise; 0 at a given `depth`.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     on
@@ -93,8 +93,8 @@ def pseudotime(
         The free energy that it came from; in the part that is refined, a length in its units.
     `adata.uns['entropath']['pseudotime']` : dict
         `roots` and `terminals` as barcodes, what the order was computed `on`, the `depth` of the plain order, how much
-        of it was `refined` (0 to 1), and the rank `agreement` of depths 4 and 8 (NaN where the share does not follow
-        from it).
+        of it was `refined` (0 to 1), and the rank `agreement` with twice that depth (NaN where the share does not
+        follow from it).
 
     Examples
     --------
@@ -155,6 +155,7 @@ def pseudotime(
             diffusion=diffusion,
             depth=depth,
             refine=refine,
+            means=ground.nodes is not None,
             like=like,
         )
 
