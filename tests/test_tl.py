@@ -142,6 +142,26 @@ def test_scanpys_neighbours_are_read(cells):
     assert np.abs(difference).max() < 1e-3
 
 
+def test_neighbours_as_scanpy_stores_those_of_many_cells_are_read_and_left_alone(cells):
+    """Beyond 8,000 cells: single precision, indices by distance, and the cell itself first."""
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    expected = run_all(cells.copy()).obsp["entropath_affinity"]
+    dense = cells.obsp["distances"].toarray()
+    # Each row by distance, the cell itself and then its neighbours.
+    indices = np.argsort(np.where(np.eye(len(dense)) + dense > 0, dense, np.inf), axis=1)[:, :15]
+    lengths = np.take_along_axis(dense, indices, axis=1).astype(np.float32)
+    indptr = 15 * np.arange(len(dense) + 1)
+    cells.obsp["distances"] = sp.csr_matrix((lengths.ravel(), indices.ravel(), indptr), shape=dense.shape)
+    assert not cells.obsp["distances"].has_sorted_indices
+    before = cells.obsp["distances"].toarray()
+    for _ in range(2):
+        run_all(cells)
+        np.testing.assert_array_equal(cells.obsp["distances"].toarray(), before)
+        np.testing.assert_allclose(cells.obsp["entropath_affinity"].toarray(), expected.toarray(), rtol=1e-5)
+    ep.metrics.demap("distances", "X_entropath", adata=cells)
+    np.testing.assert_array_equal(cells.obsp["distances"].toarray(), before)
+
+
 def test_search_options(cells):
     ep.tl.merw_graph(cells, n_pcs=5, n_neighbors=8)
     assert cells.uns["entropath"]["params"]["merw_graph"]["n_pcs"] == 5

@@ -9,6 +9,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.stats import rankdata
 
+from .parallel import on_one_blas_thread
+
 
 @dataclass(frozen=True)
 class Knee:
@@ -26,8 +28,12 @@ def singular_values(T: sp.csr_matrix | np.ndarray) -> np.ndarray:
     """
     gram = T @ T.T
     gram = gram.toarray() if sp.issparse(gram) else gram
-    squared = scipy.linalg.eigvalsh(gram, overwrite_a=True, check_finite=False, driver="evr")
-    return np.sqrt(np.maximum(squared[::-1], 0.0))
+    return np.sqrt(np.maximum(_eigenvalues(gram)[::-1], 0.0))
+
+
+@on_one_blas_thread
+def _eigenvalues(symmetric: np.ndarray) -> np.ndarray:
+    return scipy.linalg.eigvalsh(symmetric, overwrite_a=True, check_finite=False, driver="evr")
 
 
 def von_neumann_entropy(spectrum: np.ndarray, max_depth: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from .parallel import exclusive
+from .parallel import exclusive, on_one_blas_thread
 from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
@@ -29,6 +29,7 @@ class Layout:
     converged: bool
 
 
+@on_one_blas_thread
 def classical(D: np.ndarray, n_components: int) -> np.ndarray:
     """Classical scaling of ``D`` read as squared distances: the leading eigenvectors of its centred Gram matrix.
 

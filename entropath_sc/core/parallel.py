@@ -1,4 +1,4 @@
-"""numba's parallel kernels, entered by one thread at a time."""
+"""Kernels on all cores, entered by one thread at a time; and linear algebra that is better off on one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
+
+from threadpoolctl import threadpool_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,3 +25,19 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return waiting
+
+
+def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, which makes many short calls of BLAS.
+
+    Its threads gain little there, and wait for each other by turning in circles: where other programs keep the cores
+    busy too, that takes up to a hundred times as long.
+    """
+
+    @functools.wraps(function)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Limits hold for the whole process, and are given back in the order in which they were set.
+        with ONE_AT_A_TIME, threadpool_limits(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return alone

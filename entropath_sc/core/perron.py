@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import ArpackNoConvergence, cg, eigsh
 
 from .hops import continue_by_hops, count_hops
+from .parallel import on_one_blas_thread
 
 # A sparse matrix, or an array.
 Matrix: TypeAlias = Any
@@ -60,6 +61,7 @@ def largest_eigenvalue(A: Matrix, *, tolerance: float = 1e-3) -> float:
     return _leading(A, tolerance)[0]
 
 
+@on_one_blas_thread
 def _leading(A: Matrix, tolerance: float) -> tuple[float, np.ndarray]:
     """λ_max, and ψ as accurate as its largest entries are."""
     if A.shape[0] < 3:
@@ -97,6 +99,7 @@ def _polished(
     return log_psi + np.log(ratios), residual
 
 
+@on_one_blas_thread
 def _continued(A: Matrix, lambda_max: float, psi: np.ndarray, patience: int) -> np.ndarray:
     """log ψ where Lanczos can be trusted, and from there outward in stages, each as deep as floats are accurate.
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.integrate import cumulative_trapezoid
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .parallel import exclusive
+from .parallel import exclusive, on_one_blas_thread
 from .projection import measure
 from .sparse import averaged, product, unsigned
 
@@ -109,6 +109,7 @@ def twiced(A: sp.csr_matrix, values: np.ndarray, rounds: int) -> np.ndarray:
     return average + averaged(A, values - average, rounds)
 
 
+@on_one_blas_thread
 def by_length(A: sp.csr_matrix, X: np.ndarray, potential: np.ndarray) -> np.ndarray:
     """The potential with another clock: how far the mean position moves along it.
 

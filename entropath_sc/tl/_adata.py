@@ -67,10 +67,14 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
         raise ValueError(
             f"adata.obsp[{distances_key!r}] is dense, not a neighbour graph. Run `sc.pp.neighbors(adata, knn=True)`."
         )
-    distances = sp.csr_matrix(distances, dtype=np.float64)
-    if not np.isfinite(distances.data).all():
+    edges = distances.tocoo()
+    if not np.isfinite(edges.data).all():
         raise ValueError(f"adata.obsp[{distances_key!r}] holds NaN or inf. Run `sc.pp.neighbors(adata)` again.")
-    return distances, dict(entry.get("params", {}))
+    # Of many cells, scanpy stores the cell itself too, and unsorted indices. What is made of them must not share these:
+    # sorting there would mix up what is stored here.
+    others = edges.row != edges.col
+    data, row, col = edges.data[others].astype(np.float64), edges.row[others], edges.col[others]
+    return sp.csr_matrix((data, (row, col)), shape=edges.shape), dict(entry.get("params", {}))
 
 
 def has_representation(adata: AnnData, name: str) -> bool:
