@@ -98,7 +98,8 @@ def run_out_of_core(
         keys = Keys(key)
         written: Any = zarr.open_group(result, mode="r+", use_consolidated=False)
         marks = {"chosen": part.cells, "roots": roots, "terminals": terminals}
-        _write_cells(written, keys, table, coordinates.shape[1], ranges, marks, report)
+        published = pseudotime["preset"] == "paper"
+        _write_cells(written, keys, table, coordinates.shape[1], ranges, marks, published, report)
 
     barcodes = _index(group["obs"])
     kept = stored_nodes(part.nodes, barcodes.oindex[part.cells], embedded, part.graph)
@@ -251,6 +252,7 @@ def _write_cells(
     n_components: int,
     ranges: list[tuple[float, float]],
     marks: dict[str, np.ndarray | None],
+    published: bool,
     report,
 ) -> None:
     """Coordinates, free energy, order and landmarks, block by block."""
@@ -275,8 +277,7 @@ def _write_cells(
             free[is_root, 0], scaled[is_root, 0] = low[0], 0.0
             if marks["terminals"] is not None:
                 scaled[_marked(marks["terminals"], some), 1] = 0.0
-                # Roots are at 0 and terminals at 1, so the share needs no rescaling.
-                scaled[:, 0] = ordering.terminal_share(scaled[:, 0], scaled[:, 1])
+                scaled[:, 0] = ordering.terminal_corrected(scaled[:, 0], scaled[:, 1], published=published)
             potential[some], order[some] = free[:, 0], scaled[:, 0]
         report("writing", some.stop, n_cells)
     named = list(obs.attrs["column-order"])

@@ -231,7 +231,7 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
             adata,
             neighbors_key=options.neighbors_key,
             use_rep=options.use_rep,
-            n_neighbors=options.n_neighbors or 15,
+            n_neighbors=options.n_neighbors,
             kernel=options.kernel,
             random_state=options.random_state,
             **shared,

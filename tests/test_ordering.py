@@ -109,6 +109,10 @@ def test_terminal_correction_by_hand():
     order, towards = np.array([0.0, 0.5, 1.0]), np.array([1.0, 0.5, 0.0])
     assert terminal_corrected(order, towards).tolist() == [0.0, 0.5, 1.0]
     assert terminal_corrected(np.zeros(2), np.zeros(2)).tolist() == [0.0, 0.0]
+    # Another branch leads away from the terminal cell: the share alone falls along it.
+    order, towards = np.array([0.5, 0.6, 0.8]), np.array([0.5, 0.7, 1.0])
+    assert terminal_corrected(order, towards).tolist() == order.tolist()
+    np.testing.assert_allclose(terminal_corrected(order, towards, published=True), [0.5, 0.6 / 1.3, 0.8 / 1.8])
 
 
 @pytest.mark.parametrize(("nines", "share"), [(1.0, 0.0), (1.7, 0.0), (2.7, 0.5), (3.7, 1.0), (20.0, 1.0)])
@@ -131,6 +135,15 @@ def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, nine
     np.testing.assert_allclose(other.values, itself.values, rtol=1e-9)
 
 
+def test_few_means_of_cells_are_not_refined_by_themselves():
+    for n, refined in ((99, 0.0), (100, 1.0)):
+        A, X = path_graph(n) + sp.eye_array(n), np.arange(float(n))[:, None]
+        A, lam = sp.csr_matrix(A), perron_pair(A).lambda_max
+        assert potential_from(A, lam, one_hot(n, 0), X=X, means=True).refined == refined
+        assert potential_from(A, lam, one_hot(n, 0), X=X).refined == 1.0
+        assert potential_from(A, lam, one_hot(n, 0), X=X, means=True, refine=1.0).refined == 1.0
+
+
 def test_what_cannot_be_refined_is_not():
     A, X = weighted_graph(40), np.random.default_rng(0).normal(size=(40, 3))
     lam = perron_pair(A).lambda_max
@@ -141,7 +154,7 @@ def test_what_cannot_be_refined_is_not():
 
 
 def test_the_plain_depth_of_few_and_many_nodes():
-    for n, diffusion, depth in ((500, "heat", 1.0), (500, "power", 4.0), (3000, "heat", 4.0)):
+    for n, diffusion, depth in ((500, "heat", 1.0), (500, "power", 499.0), (3, "power", 4.0), (3000, "heat", 4.0)):
         assert potential_from(path_graph(n), 2.0, one_hot(n, 0), diffusion=diffusion).depth == depth
 
 

@@ -162,6 +162,52 @@ def test_neighbours_as_scanpy_stores_those_of_many_cells_are_read_and_left_alone
     np.testing.assert_array_equal(cells.obsp["distances"].toarray(), before)
 
 
+def test_a_graph_is_made_again_when_its_neighbours_are_new(cells):
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    ep.tl.merw_graph(cells, kernel="gaussian")
+    before = cells.obsp["entropath_affinity"].nnz
+    sc.pp.neighbors(cells, n_neighbors=30, use_rep="X_pca")
+    order = cells.copy()
+    for adata, step in ((cells, ep.tl.embedding), (order, lambda adata: ep.tl.pseudotime(adata, root="cell_0"))):
+        with pytest.warns(UserWarning, match="neighbours are not what .* made again"):
+            step(adata)
+        assert adata.obsp["entropath_affinity"].nnz > 1.5 * before
+        assert adata.uns["entropath"]["params"]["merw_graph"]["kernel"] == "gaussian"
+        step(adata)  # a warning would be an error
+    # The same neighbours of the same cells in another order are no other ones.
+    ep.tl.embedding(cells[::-1].copy())
+
+
+def test_a_graph_is_made_again_when_its_representation_is_new(cells):
+    ep.tl.embedding(cells)
+    first = cells.obsm["X_entropath"].copy()
+    cells.obsm["X_pca"] = cells.obsm["X_pca"][:, :5]
+    with pytest.warns(UserWarning, match="representation is not what"):
+        ep.tl.embedding(cells)
+    assert not np.allclose(first, cells.obsm["X_entropath"])
+    ep.tl.embedding(cells)
+    del cells.obsm["X_pca"]  # nothing to compare with, and nothing new
+    ep.tl.pseudotime(cells, root="cell_0")
+
+
+def test_the_papers_preset_on_another_graph_is_told(cells):
+    ep.tl.merw_graph(cells)
+    for step in (ep.tl.embedding, lambda adata, preset: ep.tl.pseudotime(adata, root="cell_0", preset=preset)):
+        with pytest.warns(UserWarning, match="not the paper's: its kernel is 'tempered'"):
+            step(cells, preset="paper")
+    ep.tl.merw_graph(cells, preset="paper")
+    ep.tl.embedding(cells, preset="paper")
+
+
+def test_a_given_size_of_neighbourhoods_is_searched(cells):
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    ep.tl.merw_graph(cells)
+    before = cells.obsp["entropath_affinity"].nnz
+    ep.tl.merw_graph(cells, n_neighbors=40)
+    assert cells.obsp["entropath_affinity"].nnz > 2 * before
+    assert cells.uns["entropath"]["params"]["merw_graph"]["n_neighbors"] == 40
+
+
 def test_search_options(cells):
     ep.tl.merw_graph(cells, n_pcs=5, n_neighbors=8)
     assert cells.uns["entropath"]["params"]["merw_graph"]["n_pcs"] == 5
@@ -439,6 +485,21 @@ def test_several_roots_a_category_and_iroot(cells):
     cells.uns["iroot"] = 11
     ep.tl.pseudotime(cells)
     assert cells.obs["entropath_pseudotime"].iloc[11] == 0
+
+
+def test_a_terminal_cell_leaves_other_branches_as_they_are():
+    adata = ep.datasets.branching(1000)
+    last = adata.obs.loc[adata.obs["branch"] == "fate B", "time"].idxmax()
+    sibling = (adata.obs["branch"] == "fate C").to_numpy()
+    options = {"depth": "auto", "diffusion": "heat", "potential": "symmetric"}
+    ep.tl.merw_graph(adata, kernel="gaussian")
+    found = {}
+    for preset in ("default", "paper"):
+        ep.tl.pseudotime(adata, adata.uns["root"], terminal=last, preset=preset, **options)
+        assert adata.obs.loc[last, "entropath_pseudotime"] == 1.0
+        found[preset] = spearmanr(adata.obs["entropath_pseudotime"][sibling], adata.obs["time"][sibling])[0]
+    assert found["default"] > 0.8
+    assert found["paper"] < 0
 
 
 def test_terminal_cells_come_last(cells):

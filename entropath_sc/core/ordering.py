@@ -23,6 +23,8 @@ SCALINGS = ("minmax", "rank")
 # at the second. Of fewer nodes than so many, heat soon reaches all: there the first is less, in proportion.
 SHALLOW, DEEP = 4.0, 8.0
 MANY_NODES = 2000
+# Of fewer means of cells, there are none to average over: the order stays plain.
+FEWEST_MEANS = 100
 
 # How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
 # refined, more so the more there are, and at the second in full.
@@ -122,7 +124,7 @@ def potential_from(
     from the agreement of two depths, and is zero at a given one. With ``means``, nodes are means of many cells. With
     ``like``, another's share is taken over.
     """
-    at = depth if not isinstance(depth, str) else _plain_depth(A.shape[0], diffusion)
+    at = depth if not isinstance(depth, str) else _plain_depth(A, source, diffusion)
     values = _plain(A, lambda_max, source, kind, diffusion, at)
     share, agreement = 0.0 if isinstance(refine, str) else refine, np.nan
     if X is None or kind != "symmetric" or diffusion != "heat":
@@ -133,7 +135,8 @@ def potential_from(
         deep = -heat_from(A, lambda_max, source, 2 * at).log_mass[0]
         agreement = float(spearmanr(averaged(A, values), averaged(A, deep)).statistic)
         nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
-        share = float(np.clip(between(nines, *NINES), 0.0, 1.0))
+        is_enough = not means or A.shape[0] >= FEWEST_MEANS
+        share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if is_enough else 0.0
     if share:
         finer = _refined(A, X, source, values, means)
         # A length has other units than a free energy: it takes over the mean and the spread of the plain order.
@@ -142,9 +145,11 @@ def potential_from(
     return Potential(values, at, share, agreement)
 
 
-def _plain_depth(n_nodes: int, diffusion: str = "heat") -> float:
-    """The depth of the plain order on so many nodes; a number of steps is not made smaller."""
-    return SHALLOW * min(n_nodes / MANY_NODES, 1.0) if diffusion == "heat" else SHALLOW
+def _plain_depth(A: sp.csr_matrix, source: np.ndarray, diffusion: str) -> float:
+    """The depth of the plain order; as a number of steps, at least as many as lead to the last node."""
+    if diffusion == "heat":
+        return SHALLOW * min(A.shape[0] / MANY_NODES, 1.0)
+    return max(SHALLOW, float(count_hops(sp.csr_matrix(A), source > 0).max()))
 
 
 def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.ndarray, means: bool) -> np.ndarray:
@@ -214,12 +219,12 @@ def scaled(potential: np.ndarray, scaling: str = "minmax") -> np.ndarray:
     return between(potential, potential.min(), potential.max())
 
 
-def terminal_share(pseudotime: np.ndarray, towards_terminal: np.ndarray) -> np.ndarray:
-    """The paper's τ/(τ + d_term): 0 at roots, 1 at terminals."""
+def terminal_corrected(pseudotime: np.ndarray, towards_terminal: np.ndarray, *, published: bool = False) -> np.ndarray:
+    """Cells pulled towards terminal ones: the order, or the share τ/(τ + d_term) where that is later.
+
+    The share is 0 at roots and 1 at terminals. Alone, as ``published``, it turns branches without a terminal cell
+    around, as their cells are ever farther from one.
+    """
     total = pseudotime + towards_terminal
-    return np.divide(pseudotime, total, out=np.zeros_like(total), where=total > 0)
-
-
-def terminal_corrected(pseudotime: np.ndarray, towards_terminal: np.ndarray) -> np.ndarray:
-    """The share, rescaled to [0, 1]: pulls late cells towards the terminal ones."""
-    return scaled(terminal_share(pseudotime, towards_terminal))
+    share = np.divide(pseudotime, total, out=np.zeros_like(total), where=total > 0)
+    return share if published else np.maximum(pseudotime, share)

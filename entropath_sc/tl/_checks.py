@@ -65,7 +65,7 @@ def threads(n_jobs: int | None):
     limit = before if n_jobs in (None, -1) else min(n_jobs, all_threads())
     numba.set_num_threads(limit)
     try:
-        with threadpool_limits(limits=None if n_jobs in (None, -1) else n_jobs):
+        with threadpool_limits(limits=None if n_jobs in (None, -1) else limit):
             yield
     finally:
         numba.set_num_threads(before)

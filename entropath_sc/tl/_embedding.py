@@ -16,7 +16,7 @@ from ..core.model import DEPTH_RULES, Embedded, embed
 from . import _lazy
 from ._adata import Cells, cell_indices, check_object, keys_for, record, representation, writable
 from ._checks import check_choice, check_count, check_depth, threads
-from ._merw_graph import build_graph, graph_params, read_graph, write_graph
+from ._merw_graph import graph_params, new_graph, read_graph, warn_of_kernel, write_graph
 from ._nodes import Part, all_cells, check_store, diagnostics, landmark_cells
 from ._presets import with_preset
 from ._progress import progress
@@ -157,7 +157,7 @@ def embedding(
     start = logg.info("computing the EntroPath embedding")
     rule, chosen = _requested_landmarks(adata, landmarks, include)
     is_direct = rule is not None and adata.n_obs <= n_landmarks
-    new_graph, X = None, None
+    made, X = None, None
     with threads(n_jobs), progress() as report:
         params = graph_params(adata, keys, preset, use_rep)
         if not is_direct:
@@ -168,8 +168,9 @@ def embedding(
         if is_direct or not (landmark_graph == "anchor" or _lazy.is_lazy(X)):
             A = read_graph(adata, keys, use_rep)
             if A is None:
-                new_graph = build_graph(adata, use_rep=use_rep, preset=preset, random_state=random_state)
-                A, params = new_graph.affinity, new_graph.params
+                made = new_graph(adata, keys, preset=preset, use_rep=use_rep, random_state=random_state, stacklevel=3)
+                A, params = made.affinity, made.params
+            warn_of_kernel(params, preset, stacklevel=3)
         if is_direct:
             part = all_cells(adata, A, params, n_project)
         else:
@@ -195,8 +196,8 @@ def embedding(
         coordinates = part.carried(X, embedded.coordinates.astype(np.float32), keys.coordinates, store, report)
 
     adata = adata.copy() if copy else adata
-    if new_graph is not None:
-        write_graph(adata, keys, new_graph)
+    if made is not None:
+        write_graph(adata, keys, made)
     params = {
         "n_components": n_components,
         "n_landmarks": n_landmarks,

@@ -16,7 +16,7 @@ from ..core.perron import largest_eigenvalue
 from ..core.placement import Carrier, Nodes
 from . import _lazy
 from ._adata import has_representation, representation
-from ._merw_graph import Graph, build_graph, graph_params, read_graph
+from ._merw_graph import Graph, graph_params, is_outdated, new_graph, read_graph, warn_of_kernel
 from ._nodes import warn_of_components
 from ._progress import progress
 from ._reference import Reference
@@ -83,6 +83,8 @@ def find_ground(
 ) -> Ground:
     """What the order of these cells is computed on; `adata` is only read."""
     A = read_graph(adata, keys)
+    if is_outdated(adata, keys):  # and so is what was embedded by it
+        reference = None
     if on == "auto":
         is_carried = potential == "normalised" or (potential, diffusion) == ("symmetric", "heat")
         many = adata.n_obs > MOST_CELLS and is_carried
@@ -95,8 +97,9 @@ def find_ground(
             f"potential='normalised' forms a dense matrix, which {adata.n_obs:,} cells are too many for. Let landmarks "
             "carry it (on='landmarks'), or use potential='symmetric'."
         )
-    made = build_graph(adata, preset=preset) if A is None else None
+    made = new_graph(adata, keys, preset=preset, stacklevel=4) if A is None else None
     params = adata.uns[keys.uns]["params"]["merw_graph"] if made is None else made.params
+    warn_of_kernel(params, preset, stacklevel=4)
     positions = _positions(adata, params) if with_positions else None
     if made is not None:
         return Ground(made.affinity, made.perron.lambda_max, positions, new_graph=made)

@@ -19,6 +19,8 @@ from ._checks import check_choice, check_count
 from ._presets import PRESETS, with_preset
 
 DISCONNECTED = ("bridge", "error")
+# Where neighbours are searched and no size is given.
+N_NEIGHBORS = 15
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Graph:
     perron: PerronPair
     bridges: affinities.Bridges
     params: dict[str, Any]
+    made_of: np.ndarray
 
 
 def merw_graph(
@@ -37,7 +40,7 @@ def merw_graph(
     neighbors_key: str | None = None,
     use_rep: str | None = None,
     n_pcs: int | None = None,
-    n_neighbors: int = 15,
+    n_neighbors: int | None = None,
     kernel: str | None = None,
     decay: float = 40.0,
     disconnected: str = "bridge",
@@ -49,9 +52,9 @@ def merw_graph(
 ) -> AnnData | None:
     """Affinity and maximum entropy random walk over all cells.
 
-    Reads the neighbour graph that :func:`scanpy.pp.neighbors` wrote. Where there is none, or where `use_rep` or
-    `n_pcs` is given, neighbours are searched in `use_rep` (by default `adata.obsm['X_pca']`), exactly up to about eight
-    thousand cells and with pynndescent above.
+    Reads the neighbour graph that :func:`scanpy.pp.neighbors` wrote. Where there is none, or where `use_rep`, `n_pcs`
+    or `n_neighbors` is given, neighbours are searched in `use_rep` (by default `adata.obsm['X_pca']`), exactly up to
+    about eight thousand cells and with pynndescent above.
 
     Parameters
     ----------
@@ -64,7 +67,8 @@ def merw_graph(
     n_pcs
         Search neighbours in that many leading columns of the representation.
     n_neighbors
-        Size of the neighbourhoods where they are searched, the cell itself included, as scanpy counts.
+        Search neighbourhoods of this size, the cell itself included, as scanpy counts; by default 15 where there are
+        none to read.
     kernel
         `'tempered'` (default), exp(-(d/s_ij)³) with s_ij half way between one length for all cells and the cells' own,
         which keeps lengths best; `'alpha_decay'`, exp(-(d/σ_i)^decay), and `'gaussian'`, exp(-d²/(σ_i σ_j)), adapt to
@@ -138,7 +142,7 @@ def build_graph(
     neighbors_key: str | None = None,
     use_rep: str | None = None,
     n_pcs: int | None = None,
-    n_neighbors: int = 15,
+    n_neighbors: int | None = None,
     kernel: str | None = None,
     decay: float = 40.0,
     disconnected: str = "bridge",
@@ -151,13 +155,15 @@ def build_graph(
     check_choice("disconnected", disconnected, DISCONNECTED)
     if not (isinstance(decay, Real) and decay > 0):
         raise ValueError(f"decay={decay!r} must be positive.")
-    searching = use_rep is not None or n_pcs is not None
+    searching = use_rep is not None or n_pcs is not None or n_neighbors is not None
     if searching and neighbors_key is not None:
         raise ValueError(
-            "neighbors_key reads a graph, use_rep and n_pcs search a new one: give one or the other, not both."
+            "neighbors_key reads a graph, use_rep, n_pcs and n_neighbors search a new one: give one or the other, not "
+            "both."
         )
     found = None if searching else neighbor_distances(adata, neighbors_key)
     if found is None:
+        n_neighbors = N_NEIGHBORS if n_neighbors is None else n_neighbors
         check_count("n_neighbors", n_neighbors, 2)
         X, use_rep = representation(adata, use_rep, n_pcs)
         if adata.n_obs < n_neighbors + 1:
@@ -166,11 +172,13 @@ def build_graph(
                 "Lower `n_neighbors`."
             )
         distances = affinities.knn_distances(X, n_neighbors, random_state=random_state)
+        made_of = _summary(X)
     else:
         distances, stored = found
         use_rep, n_pcs = _where_searched(adata, distances, stored)
         X = None if use_rep is None else representation(adata, use_rep, n_pcs)[0]
         n_neighbors = _size_of_neighbourhoods(distances, stored)
+        made_of = _summary(distances.data)
     A, bridges = _connected(affinities.affinity(distances, kernel=kernel, decay=decay), X, disconnected)
     params = {
         "neighbors_key": None if found is None else neighbors_key or "neighbors",
@@ -183,7 +191,12 @@ def build_graph(
         "preset": preset,
         "random_state": random_state,
     }
-    return Graph(A, perron_pair(A), bridges, params)
+    return Graph(A, perron_pair(A), bridges, params, made_of)
+
+
+def _summary(values: np.ndarray) -> np.ndarray:
+    """By which neighbours or positions are recognised, in whatever order the cells are."""
+    return np.array([np.count_nonzero(values), np.abs(values).sum(dtype=np.float64)])
 
 
 def _where_searched(adata: AnnData, distances: sp.csr_matrix, stored: dict[str, Any]) -> tuple[str | None, int | None]:
@@ -256,6 +269,7 @@ def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool =
         graph={
             "lambda_max": graph.perron.lambda_max,
             "residual": graph.perron.residual,
+            "made_of": graph.made_of,
             "component_sizes": graph.bridges.component_sizes,
             "bridges": graph.bridges.cells,
             "bridge_lengths": graph.bridges.lengths,
@@ -264,23 +278,73 @@ def write_graph(adata: AnnData, keys: Keys, graph: Graph, *, transitions: bool =
 
 
 def read_graph(adata: AnnData, keys: Keys, use_rep: str | None = None) -> sp.csr_matrix | None:
-    """The stored affinity, or None where `merw_graph` has not run, or ran in another representation than asked for."""
-    made_in = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph", {}).get("use_rep")
+    """The stored affinity; None where `merw_graph` has not run, or on something else than is there or asked for."""
+    entry = adata.uns.get(keys.uns, {})
+    made_in = entry.get("params", {}).get("merw_graph", {}).get("use_rep")
     if keys.affinity not in adata.obsp or use_rep not in (None, made_in):
         return None
-    stored = adata.uns.get(keys.uns, {}).get("graph")
+    stored = entry.get("graph")
     if stored is None or int(np.sum(stored["component_sizes"])) != adata.n_obs:
         raise ValueError(
             f"adata.obsp[{keys.affinity!r}] was made for other cells: adata has been subset, or its "
             f"adata.uns[{keys.uns!r}] is gone. Run `ep.tl.merw_graph(adata)` again."
         )
-    return sp.csr_matrix(adata.obsp[keys.affinity])
+    return None if is_outdated(adata, keys) else sp.csr_matrix(adata.obsp[keys.affinity])
+
+
+def is_outdated(adata: AnnData, keys: Keys) -> bool:
+    """Whether the neighbours or positions that the stored graph was made of have been replaced since."""
+    entry = adata.uns.get(keys.uns, {})
+    if keys.affinity not in adata.obsp or "made_of" not in entry.get("graph", {}):
+        return False
+    params = entry["params"]["merw_graph"]
+    key, use_rep, n_pcs = (params.get(name) for name in ("neighbors_key", "use_rep", "n_pcs"))
+    if key is not None:
+        distances = adata.obsp.get(adata.uns.get(key, {}).get("distances_key", "distances"))
+        values = distances.data if sp.issparse(distances) else None
+    else:
+        there = has_representation(adata, use_rep)
+        X = representation(adata, use_rep, n_pcs and int(n_pcs), lazy=True)[0] if there else None
+        values = X if isinstance(X, np.ndarray) else None
+    return values is not None and not np.allclose(_summary(values), entry["graph"]["made_of"], rtol=1e-6)
+
+
+def new_graph(
+    adata: AnnData, keys: Keys, *, preset: str, use_rep: str | None = None, random_state: int = 0, stacklevel: int
+) -> Graph:
+    """The graph of cells that have none; or, with the options of the old one, of neighbours that are new."""
+    if use_rep is not None or not is_outdated(adata, keys):
+        return build_graph(adata, use_rep=use_rep, preset=preset, random_state=random_state)
+    params = adata.uns[keys.uns]["params"]["merw_graph"]
+    key = params.get("neighbors_key")
+    warnings.warn(
+        f"{'The representation is' if key is None else 'The neighbours are'} not what adata.obsp[{keys.affinity!r}] "
+        "was made of. It is made again, with the same options.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+    options = {name: params[name] for name in ("kernel", "decay", "disconnected", "preset", "random_state")}
+    if key is not None:
+        return build_graph(adata, neighbors_key=key, **options)
+    n_pcs = params.get("n_pcs")
+    return build_graph(adata, use_rep=params["use_rep"], n_pcs=n_pcs, n_neighbors=int(params["n_neighbors"]), **options)
+
+
+def warn_of_kernel(params: dict[str, Any], preset: str, *, stacklevel: int) -> None:
+    """Say so where the paper's method is asked for on a graph that is not the paper's."""
+    if preset == "paper" and params["kernel"] == "tempered":
+        warnings.warn(
+            "preset='paper' runs on the graph that is there, which is not the paper's: its kernel is 'tempered'. Run "
+            "`ep.tl.merw_graph(adata, preset='paper')` first.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def graph_params(adata: AnnData, keys: Keys, preset: str, use_rep: str | None = None) -> dict[str, Any]:
     """What the stored graph was made with, else what `merw_graph` would use; ``use_rep`` has the last word on where."""
-    params = {"kernel": PRESETS[preset]["merw_graph"]["kernel"], "decay": 40.0, "n_neighbors": 15}
-    stored = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
+    params = {"kernel": PRESETS[preset]["merw_graph"]["kernel"], "decay": 40.0, "n_neighbors": N_NEIGHBORS}
+    stored = None if is_outdated(adata, keys) else adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
     found = neighbor_distances(adata, None) if stored is None and use_rep is None else None
     if stored is not None:
         params |= stored

@@ -49,10 +49,12 @@ def pseudotime(
         Where the order begins: a barcode, a list of barcodes, or `('obs column', 'category')` for all cells of a
         category. By default `adata.uns['iroot']`.
     terminal
-        Cells where it ends, given in the same ways; late cells are pulled towards them.
+        Cells where it ends, given in the same ways. The nearer a cell is to one, the later it is; branches without
+        one stay as they are.
     depth
-        Diffusion depth of the plain order: by default (`'auto'`) 4, in heat less in proportion below 2,000 cells or
-        landmarks. `'embedding'` is the depth that :func:`~entropath_sc.tl.embedding` chose, as in the paper.
+        Diffusion depth of the plain order: by default (`'auto'`) 4, less in proportion below 2,000 cells or landmarks;
+        in steps, as many as lead from the root to the last cell. `'embedding'` is the depth that
+        :func:`~entropath_sc.tl.embedding` chose, as in the paper.
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
@@ -64,7 +66,8 @@ def pseudotime(
         order stays closest to shortest paths between neighbours; a refined one is mostly closer to known stages, and
         more stable when other cells are sampled. It needs the representation behind the neighbours,
         `potential='symmetric'` and `diffusion='heat'`. `'auto'` (default): the more, the better the plain orders at
-        this depth and at twice it agree, as they do where there is little noise; 0 at a given `depth`.
+        this depth and at twice it agree, as they do where there is little noise; 0 at a given `depth`, and on fewer
+        than 100 landmarks.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     on
@@ -75,7 +78,7 @@ def pseudotime(
         there and the potential is not the paper's.
     preset
         `'paper'`: the paper's potential (`'merw'`), diffusion (`'power'`) and depth (`'embedding'`), where they are not
-        given.
+        given; with `terminal`, its share of the way alone, which turns branches without a terminal cell around.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     store
@@ -168,7 +171,7 @@ def pseudotime(
     order = ordering.scaled(free_energy, scaling)
     if terminals is not None:
         towards = ordering.scaled(ordering.anchored(on_cells[:, 1], terminals), scaling)
-        order = ordering.terminal_corrected(order, towards)
+        order = ordering.terminal_corrected(order, towards, published=preset == "paper")
 
     adata = adata.copy() if copy else adata
     if ground.new_graph is not None:
