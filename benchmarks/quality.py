@@ -38,7 +38,9 @@ DATASETS = {
     "sphere": lambda seed: ep.datasets.sphere(random_state=seed),
     "torus": lambda seed: ep.datasets.torus(random_state=seed),
     "sparse tree": lambda seed: ep.datasets.tree(random_state=seed),
-    "dense tree": lambda seed: ep.datasets.tree(20, branch_length=100, n_dims=100, noise=4.0, random_state=seed),
+    "dense tree": lambda seed: ep.datasets.tree(
+        n_branches=20, branch_length=100, n_dims=100, noise=4.0, random_state=seed
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from .core.affinity import KERNELS, affinity, bridge_components, knn_distances
 from .core.model import DEPTH_RULES, embed
 from .core.placement import Carrier, Nodes
 from .tl._checks import check_choice, check_count, check_depth, threads
+from .tl._nodes import warn_of_components
 from .tl._presets import PRESETS
 
 _EMBEDDING = PRESETS["default"]["embedding"]
@@ -101,22 +102,23 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def fit(self, X: Any, y: None = None) -> Self:
         """Embed the samples in the rows of ``X``; ``y`` is ignored."""
-        if hasattr(X, "obsm"):
-            raise TypeError("X is an AnnData object: use `ep.tl.embedding(adata)`, or fit adata.obsm['X_pca'].")
+        _refuse_objects(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=3)
         self._check_options(len(X))
         with threads(self.n_jobs):
             n_neighbors = min(self.n_neighbors, len(X) - 1)
             if len(X) <= self.n_landmarks:
                 A = affinity(knn_distances(X, n_neighbors, random_state=self.random_state), kernel=self.kernel)
-                graph, _ = bridge_components(A, X)
+                graph, bridges = bridge_components(A, X)
                 self.nodes_ = Nodes.at(X, n_project=self.n_project, n_neighbors=n_neighbors, coincide=True)
             else:
                 chosen = landmarking.choose(X, self.n_landmarks, self.landmarks, random_state=self.random_state)
                 found = landmarking.landmark_set(
                     X, None, chosen, "anchor", n_project=self.n_project, n_neighbors=n_neighbors
                 )
-                self.nodes_, graph = found.nodes, found.graph
+                self.nodes_, graph, bridges = found.nodes, found.graph, found.bridges
+            what = "samples" if len(X) <= self.n_landmarks else "landmarks"
+            warn_of_components(bridges, stacklevel=3, what=what)
             embedded = embed(
                 graph,
                 n_components=self.n_components,
@@ -152,6 +154,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def transform(self, X: Any) -> np.ndarray:
         """Coordinates of the samples in the rows of ``X``, which need not be those that were fitted."""
         check_is_fitted(self)
+        _refuse_objects(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with threads(self.n_jobs):
             return Carrier(self.nodes_, self.coordinates_)(X).astype(X.dtype)
@@ -164,3 +167,8 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _refuse_objects(X: Any) -> None:
+    if hasattr(X, "obsm"):
+        raise TypeError("X is an AnnData object: use adata.obsm['X_pca'], or `ep.tl.embedding(adata)`.")

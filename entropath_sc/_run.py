@@ -10,6 +10,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from .core.affinity import KERNELS
 from .core.diffusion import DIFFUSIONS, DISSIMILARITIES
 from .core.landmarks import GRAPHS, RULES
@@ -146,6 +149,8 @@ def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -
         parser.error("--refine needs a root.")
     if options.color and not options.figures:
         parser.error("--color is for --figures.")
+    if options.figures and options.n_components < 2:
+        parser.error("--figures needs at least two components: raise --n-components.")
     if options.scheduler and not options.out_of_core:
         parser.error("--scheduler is for --out-of-core.")
     if options.out_of_core:
@@ -215,7 +220,14 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
         raise OSError(f"{options.input} cannot be read: {error}") from error
     root = _roots(options)
     if root is not None:
-        cell_indices(adata, root, "--root")  # an error now, rather than after the embedding
+        # An error now, rather than after the embedding.
+        roots = cell_indices(adata, root, "--root")
+        if options.terminal and np.isin(roots, cell_indices(adata, options.terminal, "--terminal")).any():
+            raise ValueError("A cell is given both as root and as terminal.")
+    for color in options.color:
+        if color not in adata.obs and color not in adata.var_names and not color.startswith(f"{options.key_added}_"):
+            there = ", ".join(map(repr, adata.obs.columns[:12])) or "none"
+            raise ValueError(f"--color: {color!r} is neither a gene nor a column of obs; columns are {there}.")
     if options.preprocess:
         _preprocess(adata, options.n_neighbors or 15)
     elif not (options.use_rep or options.neighbors_key or "neighbors" in adata.uns or "X_pca" in adata.obsm):
@@ -257,6 +269,12 @@ def _preprocess(adata, n_neighbors: int) -> None:
     """From counts to neighbours, as scanpy's tutorials do."""
     import scanpy as sc
 
+    values = adata.X.data if sp.issparse(adata.X) else np.asarray(adata.X)
+    if (values < 0).any() or (values != np.round(values)).any():
+        raise ValueError(
+            "--preprocess starts from counts, and X holds other numbers. If it is normalised already, leave "
+            "--preprocess out (a PCA is then needed in obsm/X_pca); else put the counts into X."
+        )
     adata.layers["counts"] = adata.X.copy()
     sc.pp.normalize_total(adata)
     sc.pp.log1p(adata)

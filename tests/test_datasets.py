@@ -176,12 +176,12 @@ def test_torus_lies_on_its_surface():
 
 
 def test_branches_of_the_tree_leave_the_trunk():
-    found = ep.datasets.tree(4, branch_length=60, n_dims=5, noise=0.0)
+    found = ep.datasets.tree(n_branches=4, branch_length=60, n_dims=5, noise=0.0)
     walks = found.obsm["clean"].reshape(4, 60, 5)
     assert np.abs(np.diff(walks, axis=1)).max() < 1
     for walk in walks[1:]:
         # A branch begins one step from some place on the trunk.
         assert np.abs(walk[0] - walks[0]).max(axis=1).min() < 1
     assert found.obs["branch"].nunique() == 4
-    noisy = ep.datasets.tree(4, branch_length=60, n_dims=5, noise=2.0)
+    noisy = ep.datasets.tree(n_branches=4, branch_length=60, n_dims=5, noise=2.0)
     assert (noisy.X - noisy.obsm["clean"]).std() == pytest.approx(2.0, rel=0.1)

@@ -233,7 +233,7 @@ def test_shared_dissimilarities_of_a_path_of_three():
 def test_sharing_with_neighbours_takes_off_noise(seed):
     import entropath_sc as ep
 
-    tree = ep.datasets.tree(10, branch_length=60, n_dims=60, noise=4.0, random_state=seed)
+    tree = ep.datasets.tree(n_branches=10, branch_length=60, n_dims=60, noise=4.0, random_state=seed)
     geodesic = ep.datasets.geodesic(tree)
     A, _ = bridge_components(affinity(knn_distances(tree.X, 15)), tree.X)
     kernel = diffuse(A, depth="auto", max_depth=100, diffusion="heat").kernel

@@ -126,6 +126,7 @@ PSEUDOTIME = [
     (nothing, {"root": "cell_1", "terminal": "cell_1"}, ValueError, ["'cell_1'", "both as root and as terminal"]),
     (nothing, {"root": ("brnch", "trunk")}, KeyError, ["adata.obs['brnch']", "'branch'"]),
     (nothing, {"root": ("branch", "fate Z")}, ValueError, ["'fate Z'", "'fate A'"]),
+    (nothing, {"root": ("branch", ["fate A", "fate B"])}, TypeError, ["several categories", "list barcodes"]),
     (doubled_names, {"root": "cell_0"}, ValueError, ["obs_names_make_unique"]),
     (nothing, {"root": "cell_1", "depth": 0}, ValueError, ["depth=0"]),
     (nothing, {"root": "cell_1", "potential": "best"}, ValueError, ["'symmetric'"]),

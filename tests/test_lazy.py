@@ -294,6 +294,7 @@ def test_roots_by_label_and_preprocessing(stores, tmp_path, capsys):
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--landmark-graph", "compressed"], "needs all cells in memory"),
         (["IN.zarr", "-o", "x.zarr", "--terminal", "cell_1"], "--terminal needs a root"),
         (["IN.zarr", "-o", "x.zarr", "--color", "branch"], "--color is for --figures"),
+        (["IN.zarr", "-o", "x.zarr", "--figures", "f", "--n-components", "1"], "needs at least two components"),
         (["IN.zarr", "-o", "x.zarr", "--scheduler", "tcp://nowhere:1"], "is for --out-of-core"),
         (["IN.zarr", "-o", "x.zarr", "--root", "a", "--root-label", "b", "c"], "not both"),
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--depth", "banana"], "depth='banana' is not known"),
@@ -319,6 +320,9 @@ def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
     ("arguments", "message"),
     [
         (["in.h5ad", "--root", "nobody"], "'nobody' is not in adata.obs_names"),
+        (["in.h5ad", "--root", "cell_1", "--terminal", "cell_1"], "both as root and as terminal"),
+        (["in.h5ad", "--figures", "nowhere", "--color", "mood"], "'mood' is neither a gene nor a column of obs"),
+        (["in.h5ad", "--preprocess"], "X holds other numbers"),
         (["in.zarr", "--out-of-core", "--root", "nobody"], "of 1 barcodes 0 were found"),
         (["in.zarr", "--out-of-core", "--root-label", "mood", "good"], "no column obs/mood"),
         (["in.zarr", "--out-of-core", "--root-label", "branch", "good"], "no cell has branch == 'good'"),

@@ -46,6 +46,10 @@ def test_bad_shapes_are_refused():
         geodesic_correlation(np.zeros((3, 2)), np.zeros((4, 4)))
     with pytest.raises(ValueError, match="'pearson'"):
         geodesic_correlation(np.zeros((3, 2)), np.zeros((3, 3)), method="kendall")
+    with pytest.raises(ValueError, match="estimate holds NaN"):
+        geodesic_correlation(np.full((3, 2), np.nan), np.ones((3, 3)))
+    with pytest.raises(ValueError, match="embedding holds NaN"):
+        demap(np.arange(20.0)[:, None], np.full((20, 2), np.nan), n_neighbors=3)
 
 
 def brute_trustworthiness(X, Y, k):

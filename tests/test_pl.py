@@ -80,6 +80,8 @@ def test_one_dimension_cannot_be_drawn(cells):
     ep.tl.embedding(cells, n_components=1)
     with pytest.raises(ValueError, match=r"1 dimensions.*n_components=2"):
         ep.pl.embedding(cells)
+    with pytest.raises(ValueError, match=r"1 dimensions.*n_components=2"):
+        ep.pl.density(cells)
 
 
 def test_missing_results_say_what_to_run(cells):
@@ -98,6 +100,8 @@ def test_density_counts_cells_or_averages_a_column(ordered):
     assert ordered.obs["time"].min() <= means.min() < means.max() <= ordered.obs["time"].max()
     with pytest.raises(ValueError, match=r"no column of numbers in .*; there is 'time'"):
         ep.pl.density(ordered, "branch")
+    with pytest.raises(ValueError, match="no column of numbers"):
+        ep.pl.density(ordered, ["time"])
 
 
 def test_plots_take_a_dask_array(ordered):

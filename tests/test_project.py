@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anndata as ad
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -108,6 +109,41 @@ def test_a_reference_read_back_without_expression(parts, tmp_path, suffix):
     assert (again.obs["entropath_branch"] == new.obs["entropath_branch"]).all()
 
 
+def test_what_the_new_cells_had_of_their_own_is_forgotten(parts):
+    _, ref, new, _ = parts
+    ep.tl.embedding(new, n_landmarks=50)
+    ep.tl.pseudotime(new, root=new.obs_names[0])
+    ep.tl.project(new, ref)
+    assert set(new.uns["entropath"]["params"]) == {"merw_graph", "project"} & set(new.uns["entropath"]["params"])
+    assert "entropath_landmark" not in new.obs
+    with pytest.raises(ValueError, match="has no embedding"):
+        ep.tl.project(ref.copy(), new)
+    ax = ep.pl.pseudotime(new, show=False)
+    assert ax.get_legend() is None  # nothing of their own to mark
+    plt.close(ax.figure)
+    ep.tl.project(ref, ref)  # but a reference stays one
+    ep.tl.project(new, ref)
+
+
+def test_an_order_that_new_cells_will_not_get_is_told(cells):
+    ep.tl.embedding(cells)
+    cells.obs_names = [f"renamed_{name}" for name in cells.obs_names]
+    with pytest.warns(UserWarning, match="will give new cells no order"):
+        ep.tl.pseudotime(cells, root=cells.obs_names[0])
+
+
+@pytest.mark.filterwarnings("ignore:Observation names are not unique")
+@pytest.mark.parametrize("n_landmarks", [2000, 150])
+def test_cells_of_the_same_name_are_told_apart(cells, n_landmarks):
+    cells.obs_names = ["same", "same", *cells.obs_names[2:]]
+    ep.tl.merw_graph(cells)
+    ep.tl.embedding(cells, n_landmarks=n_landmarks)
+    ep.tl.pseudotime(cells, root="cell_5")
+    assert cells.obs["entropath_pseudotime"].iloc[5] == 0
+    stored = cells.uns["entropath"]["landmarks"]["pseudotime"]
+    np.testing.assert_array_equal(stored, cells.obs["entropath_pseudotime"][cells.obs["entropath_landmark"]])
+
+
 def test_labels_are_voted_and_numbers_averaged(parts):
     _, ref, new, _ = parts
     ref.uns["branch_colors"] = np.array(["#000000"] * ref.obs["branch"].nunique(), dtype=object)
@@ -197,6 +233,7 @@ def test_errors_say_what_to_do(parts):
         ep.tl.project(new, ref, store="somewhere.zarr")
 
 
+@pytest.mark.filterwarnings("ignore:The .* form .* components")  # separate blobs
 @parametrize_with_checks([ep.EntroPath(), ep.EntroPath(n_landmarks=10, n_components=1)])
 def test_estimator_keeps_scikit_learns_rules(estimator, check):
     check(estimator)
@@ -209,6 +246,17 @@ def test_estimator_is_the_tool(cells):
         model = ep.EntroPath(n_landmarks=n_landmarks).fit(X)
         np.testing.assert_allclose(model.embedding_, tool.obsm["X_entropath"], atol=1e-4)
         assert model.depth_ == tool.uns["entropath"]["depth"]["chosen"]
+
+
+@pytest.mark.parametrize(("n_landmarks", "what"), [(2000, "samples"), (100, "landmarks")])
+def test_estimator_tells_of_components_and_refuses_objects(cells, n_landmarks, what):
+    X = cells.obsm["X_pca"].copy()
+    X[:100] += 1000.0
+    with pytest.warns(UserWarning, match=f"The {what} form 2 components"):
+        model = ep.EntroPath(n_landmarks=n_landmarks).fit(X)
+    for method in (model.fit, model.transform):
+        with pytest.raises(TypeError, match="AnnData object"):
+            method(cells)
 
 
 def test_estimator_in_a_pipeline(cells):

@@ -6,6 +6,7 @@ from io import StringIO
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 import scanpy as sc
 import scipy.sparse as sp
@@ -206,6 +207,24 @@ def test_a_given_size_of_neighbourhoods_is_searched(cells):
     ep.tl.merw_graph(cells, n_neighbors=40)
     assert cells.obsp["entropath_affinity"].nnz > 2 * before
     assert cells.uns["entropath"]["params"]["merw_graph"]["n_neighbors"] == 40
+
+
+@pytest.mark.parametrize("kind", [lambda X: pd.DataFrame(X).add_prefix("PC"), sp.csr_matrix])
+@pytest.mark.parametrize("n_landmarks", [2000, 150])
+def test_a_representation_may_be_any_kind_of_table(cells, kind, n_landmarks):
+    expected = run_all(cells.copy(), n_landmarks=n_landmarks)
+    table = kind(cells.obsm["X_pca"])
+    if isinstance(table, pd.DataFrame):
+        table.index = cells.obs_names
+    cells.obsm["X_pca"] = table
+    assert_same(fields(run_all(cells, n_landmarks=n_landmarks)), fields(expected))
+
+
+def test_a_number_names_its_category_as_it_is_printed(cells):
+    cells.obs["cluster"] = np.arange(cells.n_obs) % 3
+    for category in (1, "1"):
+        ep.tl.pseudotime(cells, root=("cluster", category))
+        assert len(cells.uns["entropath"]["pseudotime"]["roots"]) == (cells.obs["cluster"] == 1).sum()
 
 
 def test_search_options(cells):

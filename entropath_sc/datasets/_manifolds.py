@@ -131,8 +131,8 @@ def torus(n_cells: int = 2000, *, noise: float = 0.05, random_state: int = 0) ->
 
 
 def tree(
-    n_branches: int = 6,
     *,
+    n_branches: int = 6,
     branch_length: int = 500,
     n_dims: int = 10,
     noise: float = 2.0,
@@ -140,7 +140,8 @@ def tree(
 ) -> AnnData:
     """A tree of random walks: one trunk, and branches that leave it at random places (diffusion-limited aggregation).
 
-    The defaults are the paper's sparse tree; its dense one is `tree(20, branch_length=100, n_dims=100, noise=4.0)`.
+    The defaults are the paper's sparse tree; its dense one is `tree(n_branches=20, branch_length=100, n_dims=100,
+    noise=4.0)`.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def tree(
     Examples
     --------
     >>> import entropath_sc as ep
-    >>> ep.datasets.tree(3, branch_length=50).shape
+    >>> ep.datasets.tree(n_branches=3, branch_length=50).shape
     (150, 10)
     """
     # The old generator, in this order: the same seed gives the same clean tree as `phate.tree.gen_dla`.

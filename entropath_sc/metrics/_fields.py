@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from anndata import AnnData
 
 
@@ -27,3 +28,10 @@ def check_lengths(**arrays: Any) -> None:
     for other, array in others:
         if array.shape[0] != first.shape[0]:
             raise ValueError(f"{name} has {first.shape[0]} cells, {other} {array.shape[0]}.")
+
+
+def check_finite(**arrays: Any) -> None:
+    """Refuse NaN and inf, which a correlation would not show."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds NaN or inf.")

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
 from sklearn.neighbors import kneighbors_graph
 
-from ._fields import check_lengths, field
+from ._fields import check_finite, check_lengths, field
 
 
 def geodesic_correlation(
@@ -53,6 +53,7 @@ def geodesic_correlation(
         raise ValueError(f"geodesic must be square, not {geodesic.shape}.")
     estimate = np.asarray(estimate, dtype=np.float64)
     check_lengths(estimate=estimate, geodesic=geodesic)
+    check_finite(estimate=estimate, geodesic=geodesic)
     D = estimate if estimate.shape == geodesic.shape else cdist(estimate, estimate)
     if not rowwise:
         above = np.triu_indices(len(geodesic), 1)
@@ -159,6 +160,7 @@ def demap(
     """
     reference, embedding = field(reference, adata), np.asarray(field(embedding, adata))
     check_lengths(reference=reference, embedding=embedding)
+    check_finite(embedding=embedding)
     graph = reference if sp.issparse(reference) else kneighbors_graph(reference, n_neighbors, mode="distance")
     graph = graph.maximum(graph.T)
     rng = np.random.default_rng(random_state)

@@ -77,6 +77,8 @@ def interactive(
     if color is None:
         traces = [trace(everybody, None, {"color": "#0072B2"})]
     else:
+        if not isinstance(color, str):
+            raise TypeError(f"color={color!r} must be one column of adata.obs, or one gene.")
         values = sc.get.obs_df(adata, [color])[color]
         if is_numeric_dtype(values) and not is_bool_dtype(values):
             marker = {"color": values.to_numpy(), "colorscale": color_map, "colorbar": {"title": color}}

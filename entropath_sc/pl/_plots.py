@@ -69,13 +69,7 @@ def embedding(
     >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
     """
     keys = Keys(key)
-    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
-    needed = 3 if projection == "3d" else 2
-    if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
-        raise ValueError(
-            f"adata.obsm[{keys.coordinates!r}] has {there} dimensions, and this plot needs {needed}. "
-            f"Run `ep.tl.embedding(adata, n_components={needed})`."
-        )
+    _require_dimensions(adata, keys, 3 if projection == "3d" else 2)
     return sc.pl.embedding(
         _in_memory(adata, keys),
         basis=key,
@@ -137,10 +131,10 @@ def density(
     >>> fig = ep.pl.density(adata, "time", gridsize=30, return_fig=True)
     """
     keys = Keys(key)
-    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    _require_dimensions(adata, keys, 2)
     values = None
     if color is not None:
-        if color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
+        if not isinstance(color, str) or color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
             numbers = ", ".join(repr(name) for name in adata.obs if is_numeric_dtype(adata.obs[name])) or "none"
             raise ValueError(f"color={color!r} is no column of numbers in adata.obs; there is {numbers}.")
         values = adata.obs[color].to_numpy()
@@ -263,7 +257,7 @@ def pseudotime(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
-    ends = adata.uns[keys.uns]["pseudotime"]
+    ends = adata.uns.get(keys.uns, {}).get("pseudotime", {})  # there are none of projected cells
     for name, marker, color in (("roots", "*", ORANGE), ("terminals", "X", BLACK)):
         at = np.asarray(adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))])
         if len(at):
@@ -289,6 +283,15 @@ def require(mapping: Mapping, field: str, where: str, command: str) -> None:
     """Refuse to draw what has not been computed, and name the command."""
     if field not in mapping:
         raise KeyError(f"No adata.{where}[{field!r}]. Run `{command}` first.")
+
+
+def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
+    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
+        raise ValueError(
+            f"adata.obsm[{keys.coordinates!r}] has {there} dimensions, and this plot needs {needed}. "
+            f"Run `ep.tl.embedding(adata, n_components={needed})`."
+        )
 
 
 def _finished(ax: Axes, show: bool | None, return_fig: bool) -> Figure | Axes | None:

@@ -118,11 +118,20 @@ def representation(
     return X, name
 
 
+def picked(adata: AnnData, name: str, rows: np.ndarray) -> np.ndarray:
+    """Some cells in a field of `obsm`, or in `'X'`, whatever kind of table it is."""
+    X = adata[rows].X if name == "X" else adata[rows].obsm[name]
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+
+
 def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     """Positions of a barcode, a list of barcodes, or all cells of a ``('column', 'category')``."""
     if isinstance(cells, tuple) and len(cells) == 2 and cells[0] in adata.obs:
         column, category = cells
-        found = np.flatnonzero((adata.obs[column] == category).to_numpy())
+        if isinstance(category, Iterable) and not isinstance(category, str):
+            raise TypeError(f"{name}: ({column!r}, {category!r}) names several categories. Name one, or list barcodes.")
+        # A number may be given as it is printed, as on a command line.
+        found = np.flatnonzero((adata.obs[column].astype(str) == str(category)).to_numpy())
         if not len(found):
             held = sorted(map(str, adata.obs[column].unique()))
             there = ", ".join(map(repr, held[:40])) + (", ..." if len(held) > 40 else "")
@@ -149,7 +158,9 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     found = np.flatnonzero(adata.obs_names.isin(barcodes))
     if len(found) > len(barcodes):
         raise ValueError(f"{name}: a barcode names several cells. Run `adata.obs_names_make_unique()` first.")
-    return adata.obs_names.get_indexer(barcodes)
+    # Other barcodes may name several cells: that is no concern here.
+    at = dict(zip(adata.obs_names[found], found, strict=True))
+    return np.array([at[barcode] for barcode in barcodes])
 
 
 def storable(value: Any) -> Any:

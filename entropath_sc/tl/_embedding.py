@@ -148,6 +148,7 @@ def embedding(
     check_count("n_landmarks", n_landmarks, 3)
     check_count("max_depth", max_depth, 1)
     check_count("n_project", n_project, 1)
+    check_count("random_state", random_state, 0)
     check_choice("landmark_graph", landmark_graph, landmarking.GRAPHS)
     check_choice("diffusion", diffusion, diffusing.DIFFUSIONS)
     check_choice("dissimilarity", dissimilarity, diffusing.DISSIMILARITIES)

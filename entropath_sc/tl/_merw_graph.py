@@ -14,7 +14,16 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import affinity as affinities
 from ..core.perron import PerronPair, log_stationary, perron_pair, transition_matrix
-from ._adata import check_object, has_representation, keys_for, neighbor_distances, record, representation, writable
+from ._adata import (
+    check_object,
+    has_representation,
+    keys_for,
+    neighbor_distances,
+    picked,
+    record,
+    representation,
+    writable,
+)
 from ._checks import check_choice, check_count
 from ._presets import PRESETS, with_preset
 
@@ -153,6 +162,7 @@ def build_graph(
     (kernel,) = with_preset(preset, "merw_graph", kernel=kernel)
     check_choice("kernel", kernel, affinities.KERNELS)
     check_choice("disconnected", disconnected, DISCONNECTED)
+    check_count("random_state", random_state, 0)
     if not (isinstance(decay, Real) and decay > 0):
         raise ValueError(f"decay={decay!r} must be positive.")
     searching = use_rep is not None or n_pcs is not None or n_neighbors is not None
@@ -222,8 +232,7 @@ def _fits(adata: AnnData, distances: sp.csr_matrix, name: str, n_pcs: int | None
     cell = int(np.diff(distances.indptr).argmax())
     neighbors = slice(distances.indptr[cell], distances.indptr[cell + 1])
     rows = np.append(cell, distances.indices[neighbors])
-    X = adata.X[rows] if name == "X" else adata.obsm[name][rows]
-    X = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)[:, :n_pcs]
+    X = picked(adata, name, rows)[:, :n_pcs]
     return np.allclose(np.linalg.norm(X[1:] - X[0], axis=1), distances.data[neighbors], rtol=1e-3)
 
 

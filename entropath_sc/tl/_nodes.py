@@ -88,12 +88,12 @@ def landmark_cells(
     return Part(found.graph, landmarks.cells, found.nodes, use_rep, found.weights)
 
 
-def warn_of_components(bridges: Bridges, *, stacklevel: int) -> None:
-    """Say so where the landmarks had to be joined."""
+def warn_of_components(bridges: Bridges, *, stacklevel: int, what: str = "landmarks") -> None:
+    """Say so where they had to be joined."""
     sizes = bridges.component_sizes
     if len(sizes) > 1:
         warnings.warn(
-            f"The landmarks form {described(sizes)}. They are joined by their shortest bridges; distances and the "
+            f"The {what} form {described(sizes)}. They are joined by their shortest bridges; distances and the "
             "order across a bridge are not to be trusted. Remove cells far from all others first.",
             UserWarning,
             stacklevel=stacklevel,

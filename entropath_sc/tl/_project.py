@@ -117,6 +117,7 @@ def project(
         coordinates = found[:, : projection.n_components].astype(np.float32)
         rest = np.asarray(found[:, projection.n_components :])
 
+    own = adata_new is adata_ref
     adata_new = adata_new.copy() if copy else adata_new
     writable(adata_new)
     if scores is not None:
@@ -127,6 +128,8 @@ def project(
     for label in labels:
         if f"{label}_colors" in adata_ref.uns:
             adata_new.uns[f"{keys.key}_{label}_colors"] = adata_ref.uns[f"{label}_colors"]
+    if not own:
+        _forget_own(adata_new, keys)
     record(adata_new, keys, "project", {"labels": labels or None, "use_reference_pca": use_reference_pca})
     middle = float(np.median(adata_new.obs[keys.remoteness]))
     if middle > SUSPICIOUS_REMOTENESS:
@@ -139,6 +142,16 @@ def project(
         )
     logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata_new.obsm)")
     return adata_new if copy else None
+
+
+def _forget_own(adata_new: AnnData, keys: Keys) -> None:
+    """What an embedding of the new cells themselves left, which does not go with their new coordinates."""
+    entry = adata_new.uns.get(keys.uns, {})
+    kept = {name: part for name, part in entry.items() if name == "graph"}
+    kept["params"] = {step: params for step, params in entry.get("params", {}).items() if step == "merw_graph"}
+    adata_new.uns[keys.uns] = kept
+    if keys.landmark in adata_new.obs:
+        del adata_new.obs[keys.landmark]
 
 
 def _reference(adata_ref: AnnData, keys: Keys) -> Reference:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from os import PathLike
 
@@ -238,6 +239,13 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
         free_energy = adata.obs[keys.potential]
         linear = ordering.between(potential, free_energy.min(), free_energy.max())
         order = {"potential": potential, "pseudotime": linear}
+    if not order:
+        warnings.warn(
+            "The cells that were embedded are not in adata.obs_names any more, or not under one name each: "
+            "`ep.tl.project` will give new cells no order. Run `ep.tl.embedding(adata)` again.",
+            UserWarning,
+            stacklevel=3,
+        )
     entry = adata.uns[keys.uns]
     kept = {name: value for name, value in entry["landmarks"].items() if name not in ("potential", "pseudotime")}
     adata.uns[keys.uns] = {**entry, "landmarks": kept | order}

@@ -14,6 +14,7 @@ from anndata import AnnData
 from .._keys import Keys
 from ..core.model import Embedded
 from ..core.placement import Nodes
+from ._adata import picked
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
 OFFSET_CELLS = 20
@@ -78,9 +79,13 @@ def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index) -> dict[str, np
     """The order of the embedded cells, as it is kept beside them; nothing where there is none."""
     if keys.pseudotime not in adata.obs or "pseudotime" not in adata.uns.get(keys.uns, {}):
         return {}
-    cells = adata.obs_names.get_indexer(barcodes)
-    if (cells < 0).any():  # the object has been subset since it was embedded
-        return {}
+    cells = np.flatnonzero(adata.obs[keys.landmark]) if keys.landmark in adata.obs else np.empty(0, dtype=int)
+    if not np.array_equal(adata.obs_names[cells], barcodes):  # other cells than were embedded, or in another order
+        if not adata.obs_names.is_unique:
+            return {}
+        cells = adata.obs_names.get_indexer(barcodes)
+        if (cells < 0).any():
+            return {}
     columns = {"potential": keys.potential, "pseudotime": keys.pseudotime}
     return {name: adata.obs[column].to_numpy(dtype=np.float64)[cells] for name, column in columns.items()}
 
@@ -93,7 +98,7 @@ def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:
     if use_rep != "X_pca" or "PCs" not in adata.varm or adata.X is None:
         return None
     rows = np.unique(np.linspace(0, adata.n_obs - 1, OFFSET_CELLS).astype(int))
-    X, scores = adata.X[rows], np.asarray(adata.obsm[use_rep][rows], dtype=np.float64)
+    X, scores = adata.X[rows], picked(adata, use_rep, rows)
     X = X.toarray() if sp.issparse(X) else np.asarray(X)
     loadings = np.asarray(adata.varm["PCs"], dtype=np.float64)
     if loadings.shape[1] != scores.shape[1]:
