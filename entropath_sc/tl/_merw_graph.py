@@ -110,7 +110,8 @@ def merw_graph(
     `adata.obs['entropath_stationary']` : float
         Stationary mass of each cell; sums to one.
     `adata.uns['entropath']['graph']` : dict
-        `lambda_max`, `residual` of the Perron pair, `component_sizes`, and `bridges` with their `bridge_lengths`.
+        `lambda_max`, `residual` of the Perron pair, `component_sizes`, `bridges` with their `bridge_lengths`, and
+        `made_of`, by which the neighbours or positions that it was made of are recognised.
 
     Examples
     --------
