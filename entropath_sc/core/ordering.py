@@ -23,7 +23,7 @@ SCALINGS = ("minmax", "rank")
 # at the second. Of fewer nodes than so many, heat soon reaches all: there the first is less, in proportion.
 SHALLOW, DEEP = 4.0, 8.0
 MANY_NODES = 2000
-# Of fewer means of cells, there are none to average over: the order stays plain.
+# Fewer means of cells are too few to average over: the order stays plain.
 FEWEST_MEANS = 100
 
 # How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
