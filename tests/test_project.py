@@ -114,7 +114,7 @@ def test_what_the_new_cells_had_of_their_own_is_forgotten(parts):
     ep.tl.embedding(new, n_landmarks=50)
     ep.tl.pseudotime(new, root=new.obs_names[0])
     ep.tl.project(new, ref)
-    assert set(new.uns["entropath"]["params"]) == {"merw_graph", "project"} & set(new.uns["entropath"]["params"])
+    assert set(new.uns["entropath"]["params"]) <= {"merw_graph", "project"}
     assert "entropath_landmark" not in new.obs
     with pytest.raises(ValueError, match="has no embedding"):
         ep.tl.project(ref.copy(), new)
