@@ -31,7 +31,7 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which makes many short calls of BLAS.
 
     Its threads gain little there, and wait for each other by turning in circles: where other programs keep the cores
-    busy too, that takes up to a hundred times as long.
+    busy too, that can take many times as long.
     """
 
     @functools.wraps(function)
