@@ -69,28 +69,51 @@ def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, 
     return indices[~own].reshape(shape), distances[~own].reshape(shape)
 
 
-def affinity(distances: sp.csr_matrix, *, kernel: str = "tempered", decay: float = 40.0) -> sp.csr_matrix:
-    """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance.
+@dataclass(frozen=True)
+class Kernel:
+    """Affinity of two cells, from their distance d and their bandwidths σ: how far their k-th neighbours are.
 
-    ``tempered`` is exp(-(d/s_ij)³) with s_ij = 0.85 s (σ_i σ_j/σ²)^¼, where s is the median of all distances and σ the
-    geometric mean of all σ_i; ``alpha_decay`` is exp(-(d/σ_i)^decay); ``gaussian`` is exp(-d²/(σ_i σ_j)). The larger of
-    both directions is kept. Where the bandwidth is a cell's own, a hop counts the same wherever it is, and dense
-    regions are stretched; where it is the same for all, sparse regions are; half way, distances keep their lengths.
+    ``tempered`` is exp(-(d/s_ij)³) with s_ij = 0.85 s (σ_i σ_j/σ²)^¼, where s is the median of all distances to
+    neighbours, ``length``, and σ the geometric mean of all bandwidths, ``typical``; ``alpha_decay`` is
+    exp(-(d/σ)^decay) with the larger of both bandwidths; ``gaussian`` is exp(-d²/(σ_i σ_j)). Where the bandwidth is a
+    cell's own, a hop counts the same wherever it is, and dense regions are stretched; where it is the same for all,
+    sparse regions are; half way, distances keep their lengths.
     """
-    bandwidth = np.asarray(distances.max(axis=1).todense()).ravel().astype(np.float64)
-    bandwidth = np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
-    if not bandwidth.any():  # all cells are duplicates of each other
-        bandwidth[:] = 1.0
+
+    kind: str
+    decay: float
+    length: float
+    typical: float
+
+    @classmethod
+    def fitted(cls, distances: np.ndarray, bandwidth: np.ndarray, kind: str, decay: float) -> Kernel:
+        """The kernel of cells with these distances to neighbours."""
+        length = float(np.median(distances)) or float(bandwidth.mean())
+        return cls(kind, decay, length, float(np.exp(np.log(bandwidth).mean())))
+
+    def __call__(self, distances: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Affinities of pairs, from their distances and the bandwidths of the one cell and of the other."""
+        if self.kind == "alpha_decay":
+            return np.exp(-((distances / np.maximum(one, other)) ** self.decay))
+        if self.kind == "gaussian":
+            return np.exp(-(distances**2) / (one * other))
+        scale = WIDTH * self.length * (one / self.typical * (other / self.typical)) ** (0.5 * TEMPER)
+        return np.maximum(np.exp(-((distances / scale) ** STEEPNESS)), SMALLEST_AFFINITY)
+
+
+def positive_bandwidths(bandwidth: np.ndarray) -> np.ndarray:
+    """Bandwidths without those of cells that have only duplicates around them; one for all if all are duplicates."""
+    bandwidth = np.maximum(bandwidth.astype(np.float64), SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())
+    return bandwidth if bandwidth.any() else np.ones_like(bandwidth)
+
+
+def affinity(distances: sp.csr_matrix, *, kernel: str = "tempered", decay: float = 40.0) -> sp.csr_matrix:
+    """Symmetric affinity from sparse neighbour distances; σ of a cell is its largest stored distance."""
+    bandwidth = positive_bandwidths(np.asarray(distances.max(axis=1).todense()).ravel())
     rows = np.repeat(np.arange(distances.shape[0]), np.diff(distances.indptr))
     columns = distances.indices
-    if kernel == "alpha_decay":
-        values = np.exp(-((distances.data / bandwidth[rows]) ** decay))
-    elif kernel == "gaussian":
-        values = np.exp(-(distances.data**2) / (bandwidth[rows] * bandwidth[columns]))
-    else:
-        own = np.exp(0.5 * TEMPER * (np.log(bandwidth) - np.log(bandwidth).mean()))
-        scale = WIDTH * (np.median(distances.data) or bandwidth.mean()) * own[rows] * own[columns]
-        values = np.maximum(np.exp(-((distances.data / scale) ** STEEPNESS)), SMALLEST_AFFINITY)
+    fitted = Kernel.fitted(distances.data, bandwidth, kernel, decay)
+    values = fitted(distances.data, bandwidth[rows], bandwidth[columns])
     directed = sp.csr_matrix((values, columns, distances.indptr), shape=distances.shape)
     symmetric = directed.maximum(directed.T).tocsr()
     symmetric.setdiag(0)

@@ -26,21 +26,20 @@ def continue_by_hops(
     lambda_max: float,
     hops: np.ndarray,
     log_values: np.ndarray,
-    log_gain: Callable[[int], np.ndarray | float],
+    log_gain: Callable[[int], float],
 ) -> None:
-    """Fill the -inf entries of ``log_values`` (rows × nodes) in place, nearest first.
+    """Fill the -inf entries of ``log_values`` in place, nearest first.
 
     An entry h hops away becomes its leading term: the sum of A/λ times the entries one hop nearer, times a gain.
     """
     log_data = np.log(A.data / lambda_max)
     for h in range(1, int(hops.max()) + 1):
-        nodes = np.flatnonzero((hops == h) & ~np.isfinite(log_values).all(axis=0))
+        nodes = np.flatnonzero((hops == h) & ~np.isfinite(log_values))
         if not len(nodes):
             continue
         edges = np.concatenate([np.arange(A.indptr[node], A.indptr[node + 1]) for node in nodes])
         target = np.repeat(np.arange(len(nodes)), np.diff(A.indptr)[nodes])
         nearer = hops[A.indices[edges]] == h - 1
         edges, first = edges[nearer], np.searchsorted(target[nearer], np.arange(len(nodes)))
-        arriving = log_data[edges] + log_values[:, A.indices[edges]]
-        leading = np.logaddexp.reduceat(arriving, first, axis=1) + log_gain(h)
-        log_values[:, nodes] = np.where(np.isfinite(log_values[:, nodes]), log_values[:, nodes], leading)
+        arriving = log_data[edges] + log_values[A.indices[edges]]
+        log_values[nodes] = np.logaddexp.reduceat(arriving, first) + log_gain(h)

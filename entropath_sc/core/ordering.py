@@ -14,7 +14,7 @@ from .diffusion import heat_kernel, matrix_power
 from .hops import continue_by_hops, count_hops
 from .perron import largest_eigenvalue, perron_pair
 from .refinement import by_length, cleaned, twiced
-from .sparse import averaged
+from .sparse import averaged, times
 
 POTENTIALS = ("symmetric", "normalised", "merw")
 SCALINGS = ("minmax", "rank")
@@ -28,7 +28,13 @@ FEWEST_MEANS = 100
 
 # How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
 # refined, more so the more there are, and at the second in full.
-NINES = 1.7, 3.7
+NINES = 1.8, 3.7
+
+# One cell as the root has noise of its own: this share of the plain order is as the cells nearest to it see it, so many
+# of them, and at most one in so many of all.
+WITNESSED = 0.25
+N_WITNESSES = 30
+CELLS_PER_WITNESS = 50
 
 # Rounds of averaging over neighbours in the refined order.
 ROUNDS = 8
@@ -37,47 +43,35 @@ ROUNDS = 8
 _SMALLEST = 1e-280
 
 
-@dataclass(frozen=True)
-class RootEnsemble:
-    """Log of the path ensemble seen from the roots at each depth (depths × cells)."""
-
-    depths: np.ndarray
-    log_mass: np.ndarray
-
-
-def heat_from(
-    A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depths: np.ndarray | float
-) -> RootEnsemble:
-    """log of e^{-t(I - A/λ)} applied to a non-negative ``source``, for all depths t in one pass.
+def heat_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, sources: np.ndarray, depth: float) -> np.ndarray:
+    """log of e^{-depth (I - A/λ)} applied to a non-negative source, or to each row of several.
 
     The series has positive terms only, so each entry is accurate relative to itself. Cells so far away that the series
     underflows get its leading term, hop by hop, in logarithms.
     """
-    depths = np.atleast_1d(np.asarray(depths, dtype=np.float64))
-    weights = _series_weights(depths)
-    total = np.zeros((len(depths), len(source)))
-    term = source / source.sum()
-    for at_depths in weights.T:
-        total += at_depths[:, None] * term
-        term = A @ term
-        term /= lambda_max
+    rows = np.atleast_2d(sources)
+    term = (rows / rows.sum(axis=1, keepdims=True)).T
+    total = np.zeros_like(term)
+    for weight in _series_weights(depth):
+        total += weight * term
+        term = times(A, term) / lambda_max
     with np.errstate(divide="ignore"):
-        log_mass = np.where(total > _SMALLEST, np.log(total), -np.inf)
-    if not np.isfinite(log_mass).all():
-        # At h hops the series begins with its h-th term: t/h times that of the hop before.
-        A = sp.csr_matrix(A)
-        hops = count_hops(A, source > 0)
-        continue_by_hops(A, lambda_max, hops, log_mass, lambda h: np.log(depths / h)[:, None])
-    return RootEnsemble(depths, log_mass)
+        log_mass = np.where(total > _SMALLEST, np.log(total), -np.inf).T
+    for source, found in zip(rows, log_mass, strict=True):
+        if not np.isfinite(found).all():
+            # At h hops the series begins with its h-th term: t/h times that of the hop before.
+            hops = count_hops(sp.csr_matrix(A), source > 0)
+            continue_by_hops(sp.csr_matrix(A), lambda_max, hops, found, lambda h: np.log(depth / h))
+    return log_mass.reshape(sources.shape)
 
 
-def _series_weights(depths: np.ndarray) -> np.ndarray:
-    """e^{-t} t^m/m! for each depth t and as many m as count."""
-    m = np.arange(np.ceil(depths.max() + 10 * np.sqrt(depths.max()) + 30))
-    return np.exp(-depths[:, None] + m * np.log(depths)[:, None] - gammaln(m + 1))
+def _series_weights(depth: float) -> np.ndarray:
+    """e^{-t} t^m/m! for a depth t and as many m as count."""
+    m = np.arange(np.ceil(depth + 10 * np.sqrt(depth) + 30))
+    return np.exp(-depth + m * np.log(depth) - gammaln(m + 1))
 
 
-def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depth: float) -> RootEnsemble:
+def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndarray, depth: float) -> np.ndarray:
     """log of (A/λ)^depth applied to ``source``; cells beyond ``depth`` steps follow at their first arrival."""
     term = source / source.sum()
     for _ in range(int(depth)):
@@ -87,7 +81,7 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
     reached = np.isfinite(log_mass)
     if not reached.all():
         log_mass[~reached] = np.log(_SMALLEST) - count_hops(sp.csr_matrix(A), reached)[~reached]
-    return RootEnsemble(np.array([float(depth)]), log_mass[None, :])
+    return log_mass
 
 
 @dataclass(frozen=True)
@@ -119,21 +113,29 @@ def potential_from(
     """-log of the path ensemble from ``source``, a non-negative weight on each node.
 
     ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
-    does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. ``refine`` is the
-    share of the refined order, which the symmetric heat kernel and positions ``X`` are needed for; by itself it follows
-    from the agreement of two depths, and is zero at a given one. With ``means``, nodes are means of many cells. With
-    ``like``, another's share is taken over.
+    does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With positions
+    ``X``, the symmetric heat kernel is also seen from the nodes nearest to the source, and can be refined:
+    ``refine`` is the share of the refined order, which by itself follows from the agreement of two depths, and is zero
+    at a given one. With ``means``, nodes are means of many cells. With ``like``, another's share is taken over.
     """
     at = depth if not isinstance(depth, str) else _plain_depth(A, source, diffusion)
-    values = _plain(A, lambda_max, source, kind, diffusion, at)
+    is_plain = kind == "symmetric" and diffusion == "heat"
+    witnesses = _witnesses(X, source) if is_plain and X is not None and not means else np.empty((0, len(source)))
+
+    def at_depth(depth: float) -> np.ndarray:
+        seen = _plain(A, lambda_max, source, kind, diffusion, depth)
+        if not len(witnesses):
+            return seen
+        return (1 - WITNESSED) * seen - WITNESSED * heat_from(A, lambda_max, witnesses, depth).mean(axis=0)
+
+    values = at_depth(at)
     share, agreement = 0.0 if isinstance(refine, str) else refine, np.nan
-    if X is None or kind != "symmetric" or diffusion != "heat":
+    if X is None or not is_plain:
         share = 0.0
     elif like is not None:
         share, agreement = like.refined, like.agreement
     elif isinstance(depth, str) and isinstance(refine, str):
-        deep = -heat_from(A, lambda_max, source, 2 * at).log_mass[0]
-        agreement = float(spearmanr(averaged(A, values), averaged(A, deep)).statistic)
+        agreement = float(spearmanr(averaged(A, values), averaged(A, at_depth(2 * at))).statistic)
         nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
         is_enough = not means or A.shape[0] >= FEWEST_MEANS
         share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if is_enough else 0.0
@@ -143,6 +145,18 @@ def potential_from(
         finer = values.mean() + (finer - finer.mean()) * (values.std() / (finer.std() or 1.0))
         values = (1 - share) * values + share * finer
     return Potential(values, at, share, agreement)
+
+
+def _witnesses(X: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """A source at each of the nodes nearest to the middle of the roots, as rows."""
+    roots = np.flatnonzero(source)
+    middle = np.average(X[roots], axis=0, weights=source[roots])
+    others = np.flatnonzero(source == 0)
+    order = np.argsort(np.linalg.norm(X[others] - middle, axis=1), kind="stable")
+    nearest = others[order[: min(N_WITNESSES, len(X) // CELLS_PER_WITNESS)]]
+    sources = np.zeros((len(nearest), len(X)))
+    sources[np.arange(len(nearest)), nearest] = 1.0
+    return sources
 
 
 def _plain_depth(A: sp.csr_matrix, source: np.ndarray, diffusion: str) -> float:
@@ -161,7 +175,7 @@ def _refined(A: sp.csr_matrix, X: np.ndarray, source: np.ndarray, potential: np.
     # In the order of the plain potential, neighbours are near each other in memory too, which is faster.
     order = np.argsort(potential, kind="stable")
     graph, kept = cleaned(A[order][:, order], X[order], means=means)
-    potential = -heat_from(graph, largest_eigenvalue(graph), source[order], DEEP).log_mass[0]
+    potential = -heat_from(graph, largest_eigenvalue(graph), source[order], DEEP)
     values = np.empty_like(potential)
     values[order] = by_length(graph, kept, twiced(graph, potential, ROUNDS))
     return values
@@ -184,7 +198,7 @@ def _walk_from(
     weighted = np.zeros(A.shape[0])
     weighted[inside] = source[inside] * np.exp(log_psi[inside].min() - log_psi[inside])
     spread = heat_from if diffusion == "heat" else power_from
-    return -spread(A, lambda_max, weighted, depth).log_mass[0] - log_psi
+    return -spread(A, lambda_max, weighted, depth) - log_psi
 
 
 def _normalised_from(

@@ -129,7 +129,7 @@ def _continued(A: Matrix, lambda_max: float, psi: np.ndarray, patience: int) -> 
             return log_psi
         if next(iterations) <= patience:
             break
-    continue_by_hops(A, lambda_max, count_hops(A, known), log_psi[None, :], lambda _: 0.0)
+    continue_by_hops(A, lambda_max, count_hops(A, known), log_psi, lambda _: 0.0)
     return log_psi
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from .affinity import SMALLEST_RELATIVE_BANDWIDTH
+from .affinity import positive_bandwidths
 from .parallel import exclusive
 from .progress import Report, silent
 
@@ -234,7 +234,7 @@ def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:
     """Distance of each landmark to its ``n_neighbors``-th nearest, itself included as scanpy counts."""
     k = min(n_neighbors, len(landmarks))
     _, distances = nearest_landmarks(landmarks, landmarks, k)
-    return _positive(distances[:, -1].astype(np.float64))
+    return positive_bandwidths(distances[:, -1])
 
 
 @exclusive
@@ -267,8 +267,3 @@ def _fill_weights(indices, distances, cell_bandwidth, landmark_bandwidth, values
             total += values[i, m]
         for m in range(k):
             values[i, m] /= total
-
-
-def _positive(bandwidth: np.ndarray) -> np.ndarray:
-    """Duplicated landmarks have no scale of their own: they get a small fraction of the mean."""
-    return np.maximum(bandwidth, SMALLEST_RELATIVE_BANDWIDTH * bandwidth.mean())

@@ -13,6 +13,7 @@ from anndata import AnnData
 from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
+from ..core.joining import Joining
 from ..core.placement import Carrier
 from . import _lazy
 from ._adata import check_object, keys_for, record, representation, writable
@@ -42,8 +43,10 @@ def project(
     """Place new cells in the embedding, and in the order, of a reference.
 
     Each new cell gets what its nearest embedded cells of the reference have, weighted as in
-    :func:`~entropath_sc.tl.embedding`. The reference itself does not change, and need hold no expression matrix: all
-    that is read is in `adata_ref.uns['entropath']` (and `adata_ref.obs` for `labels`).
+    :func:`~entropath_sc.tl.embedding`. An order that was computed on the graph of all cells (of up to 10,000) it joins
+    by its own edges to that graph: as far as the order is not refined, what sets it apart from its neighbours counts
+    too. The reference itself does not change, and need hold no expression matrix: all that is read is in
+    `adata_ref.uns['entropath']` (and `adata_ref.obs` for `labels`).
 
     Parameters
     ----------
@@ -234,6 +237,8 @@ class _Projection:
     carrier: Carrier
     n_components: int
     ordered: bool
+    # The order of cells that join the graph which it was computed on; else it is carried as all else is.
+    joining: Joining | None
     # The columns that a label has among those that are carried, and its categories; numbers have one and none.
     labels: dict[str, tuple[slice, pd.Index | None]]
 
@@ -244,6 +249,8 @@ class _Projection:
     def __call__(self, X: np.ndarray) -> np.ndarray:
         carried = self.carrier(X)
         n_plain = self.n_components + 2 * self.ordered
+        if self.joining is not None:
+            carried[:, self.n_components : n_plain] = self.joining(X)
         table = [carried[:, :n_plain], carried[:, -1:]]
         for columns, categories in self.labels.values():
             votes = carried[:, columns]
@@ -293,7 +300,7 @@ def _projection(adata_ref: AnnData, reference: Reference, labels: list[str]) -> 
         values.append(carried)
         n_columns += carried.shape[1]
     carrier = Carrier(reference.nodes, np.hstack(values).astype(np.float64), remoteness=True)
-    return _Projection(carrier, reference.coordinates.shape[1], ordered, found)
+    return _Projection(carrier, reference.coordinates.shape[1], ordered, reference.joining, found)
 
 
 def _landmark_labels(adata_ref: AnnData, reference: Reference, label: str) -> pd.Series:

@@ -17,7 +17,7 @@ from ._ground import GROUNDS, find_ground
 from ._merw_graph import write_graph
 from ._nodes import check_store
 from ._presets import with_preset
-from ._reference import Reference, read_reference, stored_order
+from ._reference import ORDER, Reference, read_reference, stored_order
 
 
 def pseudotime(
@@ -59,8 +59,9 @@ def pseudotime(
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
-        `'symmetric'` (default), -log of the path ensemble; `'merw'`, -log of the walk's transition probability as in
-        the paper; `'normalised'`, -2 log of the cosine. The last two are not refined.
+        `'symmetric'` (default), -log of the path ensemble, on cells to a quarter as the 30 nearest to the root see it,
+        since one cell has noise of its own; `'merw'`, -log of the walk's transition probability as in the paper;
+        `'normalised'`, -2 log of the cosine. The last two are not refined.
     refine
         How much of a refined order to mix in, from 0 to 1. It leaves out components of the representation that are
         mostly noise, averages over neighbours, and measures how far expression moves instead of counting steps. A plain
@@ -130,7 +131,7 @@ def pseudotime(
     start = logg.info("computing the EntroPath pseudotime")
 
     reference = read_reference(adata, keys)
-    refining = refine != 0 and (potential, diffusion) == ("symmetric", "heat") and (refine != "auto" or depth == "auto")
+    is_plain = (potential, diffusion) == ("symmetric", "heat")
     ground = find_ground(
         adata,
         keys,
@@ -139,11 +140,11 @@ def pseudotime(
         potential=potential,
         diffusion=diffusion,
         preset=preset,
-        with_positions=refining,
+        with_positions=is_plain,
         store=store,
     )
     check_store(store, ground.X)
-    if refining and refine != "auto" and ground.positions is None:
+    if refine not in (0, "auto") and ground.positions is None:
         raise ValueError(
             "To refine the order, the representation behind the neighbours is needed, and it is no longer in "
             "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`, or leave `refine` out."
@@ -154,7 +155,7 @@ def pseudotime(
             ground.graph,
             ground.lambda_max,
             ground.source(cells),
-            X=ground.positions if refining else None,
+            X=ground.positions,
             kind=potential,
             diffusion=diffusion,
             depth=depth,
@@ -234,7 +235,7 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
     Where landmarks carried it and it is linear in their ``potential``, that is kept, and gives all cells their order
     back (but to the root, which is set to 0); else that of the landmarks' cells.
     """
-    order = stored_order(adata, keys, reference.barcodes)
+    order = stored_order(adata, keys, reference.barcodes, reference.nodes)
     if potential is not None:
         free_energy = adata.obs[keys.potential]
         linear = ordering.between(potential, free_energy.min(), free_energy.max())
@@ -247,5 +248,5 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
             stacklevel=3,
         )
     entry = adata.uns[keys.uns]
-    kept = {name: value for name, value in entry["landmarks"].items() if name not in ("potential", "pseudotime")}
+    kept = {name: value for name, value in entry["landmarks"].items() if name not in ORDER}
     adata.uns[keys.uns] = {**entry, "landmarks": kept | order}

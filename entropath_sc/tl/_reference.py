@@ -12,13 +12,22 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
+from ..core.affinity import Kernel
+from ..core.joining import Joining
 from ..core.model import Embedded
 from ..core.placement import Nodes
-from ._adata import picked
+from ._adata import has_representation, picked, representation
+from ._merw_graph import read_graph
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
 OFFSET_CELLS = 20
 OFFSET_TOLERANCE = 1e-3
+
+# Up to this many cells, all that an order was computed on are kept for new cells; of more, the landmarks carry it.
+MOST_JOINED = 10_000
+
+# The fields of what is kept that hold an order.
+ORDER = ("potential", "pseudotime", "joining")
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Reference:
     lambda_max: float
     potential: np.ndarray | None
     pseudotime: np.ndarray | None
+    joining: Joining | None
     pca_offset: np.ndarray | None
     use_rep: str
 
@@ -70,13 +80,32 @@ def read_reference(adata: AnnData, keys: Keys) -> Reference | None:
         float(stored["lambda_max"]),
         stored.get("potential"),
         stored.get("pseudotime"),
+        _read_joining(stored["joining"], nodes) if "joining" in stored else None,
         stored.get("pca_offset"),
         entry["params"]["embedding"]["use_rep"],
     )
 
 
-def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index) -> dict[str, np.ndarray]:
-    """The order of the embedded cells, as it is kept beside them; nothing where there is none."""
+def _read_joining(stored: dict[str, Any], nodes: Nodes) -> Joining:
+    kernel = Kernel(str(stored["kernel"]), *map(float, stored["scales"]))
+    low, high = map(float, stored["limits"])
+    return Joining(
+        np.asarray(stored.get("positions", nodes.positions)),
+        np.asarray(stored["bandwidth"]),
+        int(stored["n_neighbors"]),
+        kernel,
+        np.asarray(stored["values"]),
+        np.asarray(stored["steps"]),
+        np.asarray(stored["apart"]),
+        (low, high),
+    )
+
+
+def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index, nodes: Nodes) -> dict[str, Any]:
+    """The order of the embedded cells, as it is kept beside them; nothing where there is none.
+
+    With, where it was computed on the graph of all cells, what new cells need to join that.
+    """
     if keys.pseudotime not in adata.obs or "pseudotime" not in adata.uns.get(keys.uns, {}):
         return {}
     cells = np.flatnonzero(adata.obs[keys.landmark]) if keys.landmark in adata.obs else np.empty(0, dtype=int)
@@ -86,8 +115,44 @@ def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index) -> dict[str, np
         cells = adata.obs_names.get_indexer(barcodes)
         if (cells < 0).any():
             return {}
-    columns = {"potential": keys.potential, "pseudotime": keys.pseudotime}
-    return {name: adata.obs[column].to_numpy(dtype=np.float64)[cells] for name, column in columns.items()}
+    values = adata.obs[[keys.potential, keys.pseudotime]].to_numpy(dtype=np.float64)
+    order: dict[str, Any] = {"potential": values[cells, 0], "pseudotime": values[cells, 1]}
+    joining = _joining(adata, keys, values)
+    if joining is not None:
+        order["joining"] = {
+            "bandwidth": joining.bandwidth,
+            "n_neighbors": joining.n_neighbors,
+            "kernel": joining.kernel.kind,
+            "scales": np.array([joining.kernel.decay, joining.kernel.length, joining.kernel.typical]),
+            "values": joining.values,
+            "steps": joining.steps,
+            "apart": joining.apart,
+            "limits": np.array(joining.limits),
+        }
+        if not (nodes.coincide and np.array_equal(nodes.positions, joining.positions)):
+            order["joining"]["positions"] = joining.positions
+    return order
+
+
+def _joining(adata: AnnData, keys: Keys, values: np.ndarray) -> Joining | None:
+    """How new cells join the graph of all cells, where the order was computed on it by the symmetric heat kernel."""
+    entry = adata.uns[keys.uns]
+    params, found = entry["params"]["pseudotime"], entry["pseudotime"]
+    is_plain = (params["potential"], params["diffusion"], found["on"]) == ("symmetric", "heat", "cells")
+    A = read_graph(adata, keys) if is_plain and adata.n_obs <= MOST_JOINED else None
+    if A is None:
+        return None
+    made = entry["params"]["merw_graph"]
+    if made.get("use_rep") is None or not has_representation(adata, made["use_rep"]):
+        return None
+    X, _ = representation(adata, made["use_rep"], made.get("n_pcs") and int(made["n_pcs"]))
+    # What sets a cell apart counts as far as the order is not refined; in other clocks it has no known length.
+    plain = 1.0 - float(found["refined"])
+    is_linear = params["scaling"] == "minmax" and found.get("terminals") is None
+    extent = np.ptp(values[:, 0])
+    apart = np.array([plain, plain / extent if is_linear and extent > 0 else 0.0])
+    options = {"n_neighbors": int(made["n_neighbors"]), "kernel": made["kernel"], "decay": float(made["decay"])}
+    return Joining.to(X, A, values, apart, **options)
 
 
 def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:

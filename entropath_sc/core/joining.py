@@ -1,0 +1,124 @@
+"""The order of cells that come later, as if they had been among the nodes of the graph that it was computed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import gen_batches
+
+from .affinity import SMALLEST_AFFINITY, Kernel, positive_bandwidths
+from .parallel import exclusive
+from .projection import measure, nearest_landmarks
+from .sparse import averaged
+
+# Cells that are joined at a time.
+JOINED_CELLS = 8192
+# No cell is set apart from its neighbours further than all but this share of the graph's own are, to either side.
+BEYOND = 0.005
+
+
+def one_step(A: sp.csr_matrix, potential: np.ndarray) -> np.ndarray:
+    """Free energy of one more step: -log of the sum over neighbours of A e^{-potential}."""
+    return -np.logaddexp.reduceat(np.log(A.data) - potential[A.indices], A.indptr[:-1])
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A function from positions of cells to their place in an order that was computed on the graph of others.
+
+    A cell gets the mean of its neighbours, and besides what sets it apart from them: how much more, or less, its own
+    last step costs than theirs (``steps``). How much of that counts in each column of ``values`` is in ``apart``.
+    """
+
+    positions: np.ndarray
+    bandwidth: np.ndarray
+    n_neighbors: int
+    kernel: Kernel
+    values: np.ndarray
+    steps: np.ndarray
+    apart: np.ndarray
+    limits: tuple[float, float]
+
+    @classmethod
+    def to(
+        cls,
+        positions: np.ndarray,
+        A: sp.csr_matrix,
+        values: np.ndarray,
+        apart: np.ndarray,
+        *,
+        n_neighbors: int,
+        kernel: str,
+        decay: float,
+    ) -> Joining:
+        """Joining the nodes of a graph, at ``positions``; the first column of ``values`` is their potential."""
+        positions = np.ascontiguousarray(positions, dtype=np.float32)
+        n_neighbors = min(n_neighbors, len(positions))
+        _, distances = nearest_landmarks(positions, positions, n_neighbors)
+        bandwidth = positive_bandwidths(distances[:, -1])
+        fitted = Kernel.fitted(distances[:, 1:], bandwidth, kernel, decay)
+        steps = one_step(A, values[:, 0])
+        low, high = np.quantile(steps - averaged(A, steps), [BEYOND, 1 - BEYOND])
+        return cls(positions, bandwidth, n_neighbors, fitted, values, steps, apart, (float(low), float(high)))
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Values of the cells at ``X``; a cell in the same place as a node has that node's."""
+        X = np.ascontiguousarray(X, dtype=np.float32)
+        return np.vstack([self._joined(X[some]) for some in gen_batches(len(X), JOINED_CELLS)])
+
+    def _joined(self, X: np.ndarray) -> np.ndarray:
+        same, edges, bandwidth = _edges(X, self.positions, self.bandwidth, max(self.n_neighbors - 1, 1))
+        own = np.repeat(bandwidth, np.diff(edges.indptr))
+        edges.data = np.maximum(self.kernel(edges.data, own, self.bandwidth[edges.indices]), SMALLEST_AFFINITY)
+        steps = one_step(edges, self.values[:, 0])
+        mean = averaged(edges, np.column_stack([self.values, self.steps]))
+        apart = np.clip(steps - mean[:, -1], *self.limits)
+        found = mean[:, :-1] + apart[:, None] * self.apart
+        return np.where((same >= 0)[:, None], self.values[same], found)
+
+
+@exclusive
+def _edges(
+    X: np.ndarray, positions: np.ndarray, bandwidth: np.ndarray, k: int
+) -> tuple[np.ndarray, sp.csr_matrix, np.ndarray]:
+    """Distances of cells to the nodes that are among their ``k`` nearest or whose bandwidth reaches to them.
+
+    With, before them, the node in the same place (-1 where there is none), and after them the cells' own bandwidths.
+    """
+    reach = bandwidth.astype(np.float32)
+    same, counts, kth = np.empty(len(X), np.int64), np.empty(len(X), np.int64), np.empty(len(X), np.float32)
+    _count_edges(X, positions, reach, k, same, counts, kth)
+    indptr = np.append(0, np.cumsum(counts))
+    indices, distances = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float64)
+    _fill_edges(X, positions, reach, kth, indptr, indices, distances)
+    edges = sp.csr_matrix((distances, indices, indptr), shape=(len(X), len(positions)))
+    return same, edges, np.maximum(kth.astype(np.float64), bandwidth.min())
+
+
+@numba.njit(parallel=True, cache=True)
+def _count_edges(X, positions, reach, k, same, counts, kth):
+    nodes = np.arange(len(positions))
+    for i in numba.prange(len(X)):
+        length = np.empty(len(positions), np.float32)
+        measure(X[i], positions, nodes, length)
+        same[i] = length.argmin()
+        if length[same[i]] > 0:
+            same[i] = -1
+        kth[i] = np.partition(length, k - 1)[k - 1]
+        counts[i] = (length <= np.maximum(reach, kth[i])).sum()
+
+
+@numba.njit(parallel=True, cache=True)
+def _fill_edges(X, positions, reach, kth, indptr, indices, distances):
+    nodes = np.arange(len(positions))
+    for i in numba.prange(len(X)):
+        length = np.empty(len(positions), np.float32)
+        measure(X[i], positions, nodes, length)
+        e = indptr[i]
+        for j in range(len(positions)):
+            if length[j] <= max(reach[j], kth[i]):
+                indices[e], distances[e] = j, length[j]
+                e += 1

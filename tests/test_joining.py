@@ -1,0 +1,67 @@
+"""New cells in the order of a graph, by their own edges to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from entropath_sc.core.affinity import KERNELS, Kernel, affinity, knn_distances
+from entropath_sc.core.joining import Joining, one_step
+
+
+def test_one_step_by_hand():
+    A = sp.csr_matrix(np.array([[0.0, 0.5, 0.25]]))
+    assert one_step(A, np.array([0.0, 1.0, 2.0])) == pytest.approx([-np.log(0.5 * np.exp(-1) + 0.25 * np.exp(-2))])
+    # Far from the root no term is left in the range of floats, and the logarithm is still right.
+    assert one_step(A, np.array([9e3, 1e4, 1e4])) == pytest.approx([1e4 - np.log(0.75)])
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_cell_joins_by_the_edges_that_it_had(kind):
+    # Leaving one cell out and joining it again gives back its row of the affinity.
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    distances = knn_distances(X, 11)
+    A = affinity(distances, kernel=kind, decay=4.0)
+    bandwidth = distances.max(axis=1).toarray().ravel()
+    kernel = Kernel.fitted(distances.data, bandwidth, kind, 4.0)
+    far = np.linalg.norm(X - X[0], axis=1)
+    edge = (far <= np.maximum(bandwidth, bandwidth[0])) & (far > 0)
+    expected = np.where(edge, kernel(far, bandwidth[0], bandwidth), 0.0)
+    np.testing.assert_allclose(A[0].toarray().ravel(), expected, rtol=1e-9)
+
+
+def joining(X: np.ndarray, values: np.ndarray, apart: list[float]) -> Joining:
+    A = affinity(knn_distances(X, 6))
+    return Joining.to(X, A, values, np.array(apart), n_neighbors=6, kernel="tempered", decay=40.0)
+
+
+def test_a_cell_gets_the_mean_of_its_neighbours_and_what_sets_it_apart():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([np.linspace(0, 20, 100), rng.normal(scale=0.1, size=100)])
+    values = np.column_stack([X[:, 0], X[:, 0] / 20])
+    inside, aside = np.array([[10.05, 0.0]]), np.array([[10.05, 0.8]])
+    mean = joining(X, values, [0.0, 0.0])
+    full = joining(X, values, [1.0, 0.05])
+    assert mean(inside)[0] == pytest.approx([10.05, 10.05 / 20], abs=0.2)
+    # It is farther from all of them, so that its last step costs more; both columns tell, each in its unit.
+    extra = full(aside)[0] - mean(aside)[0]
+    assert extra[0] > 0.1
+    assert extra[1] == pytest.approx(0.05 * extra[0])
+    # Ten times as far, no step of the graph's own cells is as dear: there is a limit.
+    assert (full(np.array([[10.05, 8.0]])) - mean(np.array([[10.05, 8.0]])))[0, 0] == pytest.approx(full.limits[1])
+
+
+def test_a_cell_in_the_place_of_a_node_has_its_values():
+    X = np.random.default_rng(2).normal(size=(60, 4)).astype(np.float32)
+    values = np.random.default_rng(3).random((60, 2))
+    np.testing.assert_array_equal(joining(X, values, [1.0, 1.0])(X), values)
+
+
+def test_cells_do_not_depend_on_those_they_come_with(monkeypatch):
+    X = np.random.default_rng(4).normal(size=(300, 5))
+    join = joining(X[:200], np.random.default_rng(5).random((200, 2)), [1.0, 1.0])
+    together = join(X[200:])
+    monkeypatch.setattr("entropath_sc.core.joining.JOINED_CELLS", 7)
+    np.testing.assert_array_equal(join(X[200:]), together)
+    np.testing.assert_array_equal(join(X[250:251])[0], together[50])
