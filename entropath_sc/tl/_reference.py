@@ -168,6 +168,7 @@ def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:
     loadings = np.asarray(adata.varm["PCs"], dtype=np.float64)
     if loadings.shape[1] != scores.shape[1]:
         return None
-    offsets = X.astype(np.float64) @ loadings - scores
+    # In one layout, whatever it was in: products of others differ in their last digits.
+    offsets = X.astype(np.float64, order="C") @ np.ascontiguousarray(loadings) - scores
     agree = np.ptp(offsets, axis=0).max() <= OFFSET_TOLERANCE * np.abs(scores).max()
     return offsets.mean(axis=0) if agree else None
