@@ -11,7 +11,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import factorial
 
 from .parallel import exclusive
-from .sparse import averaged, product
+from .sparse import product
 
 DIFFUSIONS = ("heat", "power")
 # How much of the free energy of returning home, -log S_ii, is taken off that of going from one to the other.
@@ -90,41 +90,66 @@ def _short_time(A: sp.csr_matrix | np.ndarray, time: float) -> np.ndarray:
     kernel = (terms[-1] * A + terms[-2] * identity).tocsr()
     kernel = (A @ kernel + terms[-3] * identity).toarray()
     dense = A.toarray() if A.nnz > DENSE * A.shape[0] ** 2 else None
+    spare = np.empty_like(kernel)
     for term in terms[-4::-1]:
-        kernel = product(A, kernel) if dense is None else dense @ kernel
+        moved = product(A, kernel, out=spare) if dense is None else np.dot(dense, kernel, out=spare)
+        kernel, spare = moved, kernel
         kernel.flat[:: A.shape[0] + 1] += term
     return kernel
 
 
+@exclusive
 def free_energy(kernel: np.ndarray, *, dissimilarity: str = "free_energy", floor: float = HEAT_FLOOR) -> np.ndarray:
     """-log of a symmetric diffusion kernel S, with a zero diagonal.
 
     ``free_energy`` is -log S_ij; ``normalised`` is -2 log of the cosine S_ij/sqrt(S_ii S_jj); ``balanced`` lies half
     way, -log(S_ij/(S_ii S_jj)^¼), and so does ``averaged`` before :func:`shared` is applied to it.
     """
-    D = np.log(np.maximum(kernel, floor))
-    np.negative(D, out=D)
     share = DISSIMILARITIES[dissimilarity]
-    if share:
-        own = 0.5 * share * np.diag(D)
-        D -= own[:, None]
-        D -= own[None, :]
-        if dissimilarity == "normalised":
-            D *= 2.0
-    D = 0.5 * (D + D.T)
-    np.fill_diagonal(D, 0.0)
-    # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.
-    return np.maximum(D, 0.0, out=D)
+    own = -0.5 * share * np.log(np.maximum(np.diag(kernel), floor))
+    D = np.empty_like(kernel)
+    factor = 2.0 if dissimilarity == "normalised" else 1.0
+    _fill_free_energy(kernel, own, factor, floor, numba.get_num_threads(), D)
+    _mirror_upper(D)
+    return D
 
 
+@numba.njit(parallel=True, cache=True)
+def _fill_free_energy(kernel, own, factor, floor, n_threads, D):
+    """The upper triangle; rows are dealt out in turn, as they become shorter."""
+    n = len(D)
+    for thread in numba.prange(n_threads):
+        for i in range(thread, n, n_threads):
+            D[i, i] = 0.0
+            for j in range(i + 1, n):
+                energy = -np.log(max(kernel[i, j], floor)) - own[i] - own[j]
+                # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.
+                D[i, j] = max(factor * energy, 0.0)
+
+
+@exclusive
 def shared(D: np.ndarray, A: sp.csr_matrix) -> np.ndarray:
     """Dissimilarities half as each node sees them and half as its neighbours do, at both ends of a pair.
 
     What sets a node apart from its neighbours is mostly noise, and much of it cancels. The whole of their mean would
     blur clean manifolds more than it gains on noisy ones.
     """
-    for _ in range(2):
-        D = 0.5 * (D + averaged(A, D)).T
-    D = 0.5 * (D + D.T)
+    mean = sp.diags_array(1.0 / np.asarray(A.sum(axis=1)).ravel()) @ A
+    half = (0.5 * (sp.eye_array(len(D)) + mean)).tocsr()
+    D = product(half, _transposed(product(half, D)))
     np.fill_diagonal(D, 0.0)
+    _mirror_upper(D)
     return D
+
+
+@numba.njit(parallel=True, cache=True)
+def _transposed(S):
+    """Tile by tile, as numpy's own copy would leave the cache at each step."""
+    n, tile = len(S), 64
+    out = np.empty_like(S)
+    for row in numba.prange((n + tile - 1) // tile):
+        for column in range(0, n, tile):
+            for i in range(row * tile, min((row + 1) * tile, n)):
+                for j in range(column, min(column + tile, n)):
+                    out[i, j] = S[j, i]
+    return out

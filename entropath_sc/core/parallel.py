@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +27,12 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
     return waiting
 
 
+@functools.cache
+def thread_pools() -> ThreadpoolController:
+    """The libraries with threads of their own; looking for them takes milliseconds, so it is done once."""
+    return ThreadpoolController()
+
+
 def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which makes many short calls of BLAS.
 
@@ -37,7 +43,7 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
         # Limits hold for the whole process, and are given back in the order in which they were set.
-        with ONE_AT_A_TIME, threadpool_limits(limits=1, user_api="blas"):
+        with ONE_AT_A_TIME, thread_pools().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return alone

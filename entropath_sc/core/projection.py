@@ -5,10 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 from .affinity import positive_bandwidths
-from .parallel import exclusive
+from .parallel import exclusive, thread_pools
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
@@ -47,7 +46,7 @@ def nearest_landmarks(
     distances = np.empty((X.shape[0], k), dtype=np.float32)
     n_threads = numba.get_num_threads()
     # Each thread multiplies its own blocks: threads inside BLAS would only get in the way.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with thread_pools().limit(limits=1, user_api="blas"):
         for first in range(0, X.shape[0], REPORT_CELLS):
             part = slice(first, min(first + REPORT_CELLS, X.shape[0]))
             cells = np.empty((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)

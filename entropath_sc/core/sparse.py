@@ -10,10 +10,10 @@ from .parallel import exclusive
 
 
 @exclusive
-def product(A: sp.csr_matrix, values: np.ndarray) -> np.ndarray:
-    """A @ values of a matrix; for a vector, waking threads that BLAS has just used costs more than they gain."""
+def product(A: sp.csr_matrix, values: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """A @ values of a matrix, on all cores; fresh memory for a large result would cost half as much as the product."""
     values = np.ascontiguousarray(values, dtype=np.float64)
-    out = np.empty((A.shape[0], values.shape[1]))
+    out = np.empty((A.shape[0], values.shape[1])) if out is None else out
     _times_matrix(*unsigned(A), A.data, values, out)
     return out
 
@@ -28,10 +28,27 @@ def _times_matrix(indptr, indices, data, values, out):
     for i in numba.prange(len(out)):
         row = out[i]
         row[:] = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            weight, there = data[e], values[indices[e]]
-            for c in range(row.shape[0]):
-                row[c] += weight * there[c]
+        e, last = indptr[i], indptr[i + 1]
+        # Four at a time, so that the row is read and written less often.
+        while e + 4 <= last:
+            a, b, c, d = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+            _add_four(row, data[e : e + 4], values[a], values[b], values[c], values[d])
+            e += 4
+        while e < last:
+            _add_one(row, data[e], values[indices[e]])
+            e += 1
+
+
+@numba.njit(inline="never", cache=True)
+def _add_four(row, weights, a, b, c, d):
+    for j in range(row.shape[0]):
+        row[j] += weights[0] * a[j] + weights[1] * b[j] + weights[2] * c[j] + weights[3] * d[j]
+
+
+@numba.njit(inline="never", cache=True)
+def _add_one(row, weight, a):
+    for j in range(row.shape[0]):
+        row[j] += weight * a[j]
 
 
 def times(A: sp.csr_matrix | np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ from numbers import Real
 
 import numba
 import numpy as np
-from threadpoolctl import threadpool_limits
+
+from ..core.parallel import thread_pools
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
@@ -65,7 +66,7 @@ def threads(n_jobs: int | None):
     limit = before if n_jobs in (None, -1) else min(n_jobs, all_threads())
     numba.set_num_threads(limit)
     try:
-        with threadpool_limits(limits=None if n_jobs in (None, -1) else limit):
+        with thread_pools().limit(limits=None if n_jobs in (None, -1) else limit):
             yield
     finally:
         numba.set_num_threads(before)
