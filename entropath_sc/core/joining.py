@@ -11,11 +11,12 @@ from sklearn.utils import gen_batches
 
 from .affinity import SMALLEST_AFFINITY, Kernel, positive_bandwidths
 from .parallel import exclusive
+from .progress import Report, silent
 from .projection import measure, nearest_landmarks
 from .sparse import averaged
 
-# Cells that are joined at a time.
-JOINED_CELLS = 8192
+# Cells that are joined at a time; their distances to all nodes are in memory together.
+JOINED_CELLS = 1024
 # No cell is set apart from its neighbours further than all but this share of the graph's own are, to either side.
 BEYOND = 0.005
 
@@ -64,10 +65,14 @@ class Joining:
         low, high = np.quantile(steps - averaged(A, steps), [BEYOND, 1 - BEYOND])
         return cls(positions, bandwidth, n_neighbors, fitted, values, steps, apart, (float(low), float(high)))
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
+    def __call__(self, X: np.ndarray, *, report: Report = silent) -> np.ndarray:
         """Values of the cells at ``X``; a cell in the same place as a node has that node's."""
         X = np.ascontiguousarray(X, dtype=np.float32)
-        return np.vstack([self._joined(X[some]) for some in gen_batches(len(X), JOINED_CELLS)])
+        found = np.empty((len(X), self.values.shape[1]))
+        for some in gen_batches(len(X), JOINED_CELLS):
+            found[some] = self._joined(X[some])
+            report("joining the order", some.stop, len(X))
+        return found
 
     def _joined(self, X: np.ndarray) -> np.ndarray:
         same, edges, bandwidth = _edges(X, self.positions, self.bandwidth, max(self.n_neighbors - 1, 1))
@@ -89,36 +94,33 @@ def _edges(
     With, before them, the node in the same place (-1 where there is none), and after them the cells' own bandwidths.
     """
     reach = bandwidth.astype(np.float32)
+    length = np.empty((len(X), len(positions)), np.float32)
     same, counts, kth = np.empty(len(X), np.int64), np.empty(len(X), np.int64), np.empty(len(X), np.float32)
-    _count_edges(X, positions, reach, k, same, counts, kth)
+    _count_edges(X, positions, reach, k, length, same, counts, kth)
     indptr = np.append(0, np.cumsum(counts))
     indices, distances = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float64)
-    _fill_edges(X, positions, reach, kth, indptr, indices, distances)
-    edges = sp.csr_matrix((distances, indices, indptr), shape=(len(X), len(positions)))
+    _fill_edges(length, reach, kth, indptr, indices, distances)
+    edges = sp.csr_matrix((distances, indices, indptr), shape=length.shape)
     return same, edges, np.maximum(kth.astype(np.float64), bandwidth.min())
 
 
 @numba.njit(parallel=True, cache=True)
-def _count_edges(X, positions, reach, k, same, counts, kth):
+def _count_edges(X, positions, reach, k, length, same, counts, kth):
     nodes = np.arange(len(positions))
     for i in numba.prange(len(X)):
-        length = np.empty(len(positions), np.float32)
-        measure(X[i], positions, nodes, length)
-        same[i] = length.argmin()
-        if length[same[i]] > 0:
-            same[i] = -1
-        kth[i] = np.partition(length, k - 1)[k - 1]
-        counts[i] = (length <= np.maximum(reach, kth[i])).sum()
+        row = length[i]
+        measure(X[i], positions, nodes, row)
+        nearest = row.argmin()
+        same[i] = -1 if row[nearest] > 0 else nearest
+        kth[i] = np.partition(row, k - 1)[k - 1]
+        counts[i] = (row <= np.maximum(reach, kth[i])).sum()
 
 
 @numba.njit(parallel=True, cache=True)
-def _fill_edges(X, positions, reach, kth, indptr, indices, distances):
-    nodes = np.arange(len(positions))
-    for i in numba.prange(len(X)):
-        length = np.empty(len(positions), np.float32)
-        measure(X[i], positions, nodes, length)
+def _fill_edges(length, reach, kth, indptr, indices, distances):
+    for i in numba.prange(len(length)):
         e = indptr[i]
-        for j in range(len(positions)):
-            if length[j] <= max(reach[j], kth[i]):
-                indices[e], distances[e] = j, length[j]
+        for j in range(length.shape[1]):
+            if length[i, j] <= max(reach[j], kth[i]):
+                indices[e], distances[e] = j, length[i, j]
                 e += 1

@@ -15,6 +15,7 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core.joining import Joining
 from ..core.placement import Carrier
+from ..core.progress import Report, silent
 from . import _lazy
 from ._adata import check_object, keys_for, record, representation, writable
 from ._checks import threads
@@ -116,7 +117,7 @@ def project(
             stage, n_columns = f"{keys.key}_projected", projection.n_columns
             found = _lazy.map_cells(X, projection, n_columns, np.float64, store=store, stage=stage, report=report)
         else:
-            found = projection(X)
+            found = projection(X, report=report)
         coordinates = found[:, : projection.n_components].astype(np.float32)
         rest = np.asarray(found[:, projection.n_components :])
 
@@ -246,11 +247,11 @@ class _Projection:
     def n_columns(self) -> int:
         return self.n_components + 2 * self.ordered + 1 + sum(1 + (c is not None) for _, c in self.labels.values())
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        carried = self.carrier(X)
+    def __call__(self, X: np.ndarray, *, report: Report = silent) -> np.ndarray:
+        carried = self.carrier(X, report=report)
         n_plain = self.n_components + 2 * self.ordered
         if self.joining is not None:
-            carried[:, self.n_components : n_plain] = self.joining(X)
+            carried[:, self.n_components : n_plain] = self.joining(X, report=report)
         table = [carried[:, :n_plain], carried[:, -1:]]
         for columns, categories in self.labels.values():
             votes = carried[:, columns]
