@@ -65,7 +65,10 @@ def test_a_quarter_of_the_plain_order_is_as_the_cells_around_the_root_see_it():
     seen = [-heat_from(A, lam, one_hot(n, i), 3.0) for i in (60, 59, 61)]
     found = potential_from(A, lam, one_hot(n, 60), X=X, depth=3.0)
     np.testing.assert_allclose(found.values, 0.75 * seen[0] + 0.125 * (seen[1] + seen[2]))
-    # Means of cells have less noise, and other potentials are the paper's.
+    # Several roots and means of cells have less noise, and other potentials are the paper's.
+    several = one_hot(n, 60, 70)
+    expected = potential_from(A, lam, several, depth=3.0).values
+    np.testing.assert_array_equal(potential_from(A, lam, several, X=X, depth=3.0).values, expected)
     for plain in ({"means": True}, {"kind": "merw"}, {"diffusion": "power"}):
         options = {"depth": 3} | plain
         with_X = potential_from(A, lam, one_hot(n, 60), X=X, **options).values

@@ -30,8 +30,8 @@ FEWEST_MEANS = 100
 # refined, more so the more there are, and at the second in full.
 NINES = 1.8, 3.7
 
-# One cell as the root has noise of its own: this share of the plain order is as the cells nearest to it see it, so many
-# of them, and at most one in so many of all.
+# A single root has noise of its own: this share of the plain order is as the cells nearest to it see it, so many of
+# them, and at most one in so many of all.
 WITNESSED = 0.25
 N_WITNESSES = 30
 CELLS_PER_WITNESS = 50
@@ -114,7 +114,7 @@ def potential_from(
 
     ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
     does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With positions
-    ``X``, the symmetric heat kernel is also seen from the nodes nearest to the source, and can be refined:
+    ``X``, the symmetric heat kernel is also seen from the nodes nearest to a single root, and can be refined:
     ``refine`` is the share of the refined order, which by itself follows from the agreement of two depths, and is zero
     at a given one. With ``means``, nodes are means of many cells. With ``like``, another's share is taken over.
     """
@@ -148,14 +148,13 @@ def potential_from(
 
 
 def _witnesses(X: np.ndarray, source: np.ndarray) -> np.ndarray:
-    """A source at each of the nodes nearest to the middle of the roots, as rows."""
+    """A source at each of the nodes nearest to a single root, as rows; none for several, which have less noise."""
     roots = np.flatnonzero(source)
-    middle = np.average(X[roots], axis=0, weights=source[roots])
+    n_witnesses = min(N_WITNESSES, len(X) // CELLS_PER_WITNESS) if len(roots) == 1 else 0
     others = np.flatnonzero(source == 0)
-    order = np.argsort(np.linalg.norm(X[others] - middle, axis=1), kind="stable")
-    nearest = others[order[: min(N_WITNESSES, len(X) // CELLS_PER_WITNESS)]]
-    sources = np.zeros((len(nearest), len(X)))
-    sources[np.arange(len(nearest)), nearest] = 1.0
+    nearest = others[np.argsort(np.linalg.norm(X[others] - X[roots[0]], axis=1), kind="stable")[:n_witnesses]]
+    sources = np.zeros((n_witnesses, len(X)))
+    sources[np.arange(n_witnesses), nearest] = 1.0
     return sources
 
 

@@ -59,9 +59,9 @@ def pseudotime(
     diffusion
         `'heat'` (default), the walk in continuous time, or `'power'`, the paper's k steps.
     potential
-        `'symmetric'` (default), -log of the path ensemble, on cells to a quarter as the 30 nearest to the root see it,
-        since one cell has noise of its own; `'merw'`, -log of the walk's transition probability as in the paper;
-        `'normalised'`, -2 log of the cosine. The last two are not refined.
+        `'symmetric'` (default), -log of the path ensemble; of a single root, on cells, to a quarter as the 30 nearest
+        to it see it, since one cell has noise of its own. `'merw'`, -log of the walk's transition probability as in
+        the paper; `'normalised'`, -2 log of the cosine. The last two are not refined.
     refine
         How much of a refined order to mix in, from 0 to 1. It leaves out components of the representation that are
         mostly noise, averages over neighbours, and measures how far expression moves instead of counting steps. A plain
