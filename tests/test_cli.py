@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import anndata as ad
 import pytest
 
@@ -24,3 +27,9 @@ def test_bad_arguments_exit_with_2(capsys):
             main(arguments)
         assert stopped.value.code == 2
     assert "--cells must be at least 100" in capsys.readouterr().err
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "entropath_sc", "dance"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "dance" in done.stderr

@@ -31,36 +31,58 @@ def test_a_cell_joins_by_the_edges_that_it_had(kind):
     np.testing.assert_allclose(A[0].toarray().ravel(), expected, rtol=1e-9)
 
 
-def joining(X: np.ndarray, values: np.ndarray, apart: list[float]) -> Joining:
+def joining(X: np.ndarray, potential: np.ndarray, pseudotime: np.ndarray, **options) -> Joining:
+    options = {"plain": 1.0, "monotone": True} | options
     A = affinity(knn_distances(X, 6))
-    return Joining.to(X, A, values, np.array(apart), n_neighbors=6, kernel="tempered", decay=40.0)
+    return Joining.to(X, A, potential, pseudotime, n_neighbors=6, kernel="tempered", decay=40.0, **options)
 
 
-def test_a_cell_gets_the_mean_of_its_neighbours_and_what_sets_it_apart():
-    rng = np.random.default_rng(1)
-    X = np.column_stack([np.linspace(0, 20, 100), rng.normal(scale=0.1, size=100)])
-    values = np.column_stack([X[:, 0], X[:, 0] / 20])
-    inside, aside = np.array([[10.05, 0.0]]), np.array([[10.05, 0.8]])
-    mean = joining(X, values, [0.0, 0.0])
-    full = joining(X, values, [1.0, 0.05])
+@pytest.fixture
+def line() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes along a line, and their places on it as their potential."""
+    noise = np.random.default_rng(1).normal(scale=0.1, size=100)
+    return np.column_stack([np.linspace(0, 20, 100), noise]), np.linspace(0, 20, 100)
+
+
+def test_a_cell_gets_the_mean_of_its_neighbours_and_what_sets_it_apart(line):
+    X, place = line
+    inside, aside, far = (np.array([[10.05, height]]) for height in (0.0, 0.8, 8.0))
+    mean = joining(X, place, place / 20, plain=0.0)
+    full = joining(X, place, place / 20)
     assert mean(inside)[0] == pytest.approx([10.05, 10.05 / 20], abs=0.2)
-    # It is farther from all of them, so that its last step costs more; both columns tell, each in its unit.
+    # It is farther from all of them, so that its last step costs more.
     extra = full(aside)[0] - mean(aside)[0]
     assert extra[0] > 0.1
-    assert extra[1] == pytest.approx(0.05 * extra[0])
+    assert joining(X, place, place / 20, plain=0.5)(aside)[0, 0] == pytest.approx(mean(aside)[0, 0] + extra[0] / 2)
     # Ten times as far, no step of the graph's own cells is as dear: there is a limit.
-    assert (full(np.array([[10.05, 8.0]])) - mean(np.array([[10.05, 8.0]])))[0, 0] == pytest.approx(full.limits[1])
+    assert (full(far) - mean(far))[0, 0] == pytest.approx(full.limits[1])
 
 
-def test_a_cell_in_the_place_of_a_node_has_its_values():
-    X = np.random.default_rng(2).normal(size=(60, 4)).astype(np.float32)
-    values = np.random.default_rng(3).random((60, 2))
-    np.testing.assert_array_equal(joining(X, values, [1.0, 1.0])(X), values)
+def test_pseudotime_follows_the_potential_where_it_can(line):
+    X, place = line
+    aside = np.array([[10.05, 0.8]])
+    ranks = np.arange(100) / 99
+    for pseudotime in (place / 20, ranks, ranks**2):
+        potential, found = joining(X, place, pseudotime)(aside)[0]
+        assert found == pytest.approx(np.interp(potential, place, pseudotime))
+    falling = joining(X, place, 1 - ranks, monotone=False)
+    assert falling(aside)[0, 1] == pytest.approx(joining(X, place, 1 - ranks, monotone=False, plain=0.0)(aside)[0, 1])
+    assert falling(aside)[0, 1] == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_cell_in_the_place_of_a_node_has_its_values(line):
+    X, place = line
+    join = joining(X, place, np.cos(place), monotone=False)
+    expected = np.column_stack([place, np.cos(place)])
+    np.testing.assert_array_equal(join(X), expected)
+    np.testing.assert_array_equal(join(X + 1e-6), expected)  # but for rounding
+    # Further columns than the graph was made in say nothing.
+    np.testing.assert_array_equal(join(np.column_stack([X, np.ones(100)])), expected)
 
 
 def test_cells_do_not_depend_on_those_they_come_with(monkeypatch):
     X = np.random.default_rng(4).normal(size=(300, 5))
-    join = joining(X[:200], np.random.default_rng(5).random((200, 2)), [1.0, 1.0])
+    join = joining(X[:200], *np.random.default_rng(5).random((2, 200)), monotone=False)
     together = join(X[200:])
     monkeypatch.setattr("entropath_sc.core.joining.JOINED_CELLS", 7)
     np.testing.assert_array_equal(join(X[200:]), together)

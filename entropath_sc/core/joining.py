@@ -11,6 +11,7 @@ from sklearn.utils import gen_batches
 
 from .affinity import SMALLEST_AFFINITY, Kernel, positive_bandwidths
 from .parallel import exclusive
+from .placement import SAME_PLACE
 from .progress import Report, silent
 from .projection import measure, nearest_landmarks
 from .sparse import averaged
@@ -28,47 +29,52 @@ def one_step(A: sp.csr_matrix, potential: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Joining:
-    """A function from positions of cells to their place in an order that was computed on the graph of others.
+    """A function from positions of cells to potential and pseudotime in an order that was computed on other cells.
 
     A cell gets the mean of its neighbours, and besides what sets it apart from them: how much more, or less, its own
-    last step costs than theirs (``steps``). How much of that counts in each column of ``values`` is in ``apart``.
+    last step costs than theirs (``steps``), as far as the order is ``plain``. Where the pseudotime is ``monotone`` in
+    the potential it follows from that, else it is the mean of the neighbours too.
     """
 
     positions: np.ndarray
     bandwidth: np.ndarray
     n_neighbors: int
     kernel: Kernel
-    values: np.ndarray
+    potential: np.ndarray
+    pseudotime: np.ndarray
     steps: np.ndarray
-    apart: np.ndarray
-    limits: tuple[float, float]
+    limits: np.ndarray
+    plain: float
+    monotone: bool
 
     @classmethod
     def to(
         cls,
         positions: np.ndarray,
         A: sp.csr_matrix,
-        values: np.ndarray,
-        apart: np.ndarray,
+        potential: np.ndarray,
+        pseudotime: np.ndarray,
         *,
+        plain: float,
+        monotone: bool,
         n_neighbors: int,
         kernel: str,
         decay: float,
     ) -> Joining:
-        """Joining the nodes of a graph, at ``positions``; the first column of ``values`` is their potential."""
+        """Joining the nodes of a graph, at ``positions``."""
         positions = np.ascontiguousarray(positions, dtype=np.float32)
         n_neighbors = min(n_neighbors, len(positions))
         _, distances = nearest_landmarks(positions, positions, n_neighbors)
         bandwidth = positive_bandwidths(distances[:, -1])
         fitted = Kernel.fitted(distances[:, 1:], bandwidth, kernel, decay)
-        steps = one_step(A, values[:, 0])
-        low, high = np.quantile(steps - averaged(A, steps), [BEYOND, 1 - BEYOND])
-        return cls(positions, bandwidth, n_neighbors, fitted, values, steps, apart, (float(low), float(high)))
+        steps = one_step(A, potential)
+        limits = np.quantile(steps - averaged(A, steps), [BEYOND, 1 - BEYOND])
+        return cls(positions, bandwidth, n_neighbors, fitted, potential, pseudotime, steps, limits, plain, monotone)
 
     def __call__(self, X: np.ndarray, *, report: Report = silent) -> np.ndarray:
-        """Values of the cells at ``X``; a cell in the same place as a node has that node's."""
-        X = np.ascontiguousarray(X, dtype=np.float32)
-        found = np.empty((len(X), self.values.shape[1]))
+        """Potential and pseudotime of the cells at ``X``, as columns; in the place of a node they are that node's."""
+        X = np.ascontiguousarray(X[:, : self.positions.shape[1]], dtype=np.float32)
+        found = np.empty((len(X), 2))
         for some in gen_batches(len(X), JOINED_CELLS):
             found[some] = self._joined(X[some])
             report("joining the order", some.stop, len(X))
@@ -78,11 +84,15 @@ class Joining:
         same, edges, bandwidth = _edges(X, self.positions, self.bandwidth, max(self.n_neighbors - 1, 1))
         own = np.repeat(bandwidth, np.diff(edges.indptr))
         edges.data = np.maximum(self.kernel(edges.data, own, self.bandwidth[edges.indices]), SMALLEST_AFFINITY)
-        steps = one_step(edges, self.values[:, 0])
-        mean = averaged(edges, np.column_stack([self.values, self.steps]))
-        apart = np.clip(steps - mean[:, -1], *self.limits)
-        found = mean[:, :-1] + apart[:, None] * self.apart
-        return np.where((same >= 0)[:, None], self.values[same], found)
+        around = averaged(edges, np.column_stack([self.potential, self.pseudotime, self.steps]))
+        apart = np.clip(one_step(edges, self.potential) - around[:, 2], *self.limits)
+        potential, pseudotime = around[:, 0] + self.plain * apart, around[:, 1]
+        if self.monotone:
+            order = np.argsort(self.potential, kind="stable")
+            pseudotime = np.interp(potential, self.potential[order], self.pseudotime[order])
+        known = same >= 0
+        potential[known], pseudotime[known] = self.potential[same[known]], self.pseudotime[same[known]]
+        return np.column_stack([potential, pseudotime])
 
 
 @exclusive
@@ -111,7 +121,7 @@ def _count_edges(X, positions, reach, k, length, same, counts, kth):
         row = length[i]
         measure(X[i], positions, nodes, row)
         nearest = row.argmin()
-        same[i] = -1 if row[nearest] > 0 else nearest
+        same[i] = nearest if row[nearest] <= SAME_PLACE * reach[nearest] else -1
         kth[i] = np.partition(row, k - 1)[k - 1]
         counts[i] = (row <= np.maximum(reach, kth[i])).sum()
 

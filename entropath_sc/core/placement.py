@@ -16,6 +16,8 @@ from .projection import bandwidths, nearest_landmarks, weights
 N_ANCHORS = 5
 REACH = 0.8
 SMALLEST_VOTE = 1e-4
+# A cell this near to a node, relative to the node's bandwidth, is in the same place but for rounding.
+SAME_PLACE = 1e-3
 # Cells that are weighed at a time.
 MASS_CELLS = 65_536
 
@@ -48,7 +50,7 @@ class Nodes:
         """Weights of cells on their nearest nodes; rows sum to one."""
         W = weights(indices, distances, self.bandwidth)
         if self.coincide:
-            same = distances[:, 0] == 0
+            same = distances[:, 0] <= SAME_PLACE * self.bandwidth[indices[:, 0]]
             values = W.data.reshape(indices.shape)
             values[same, 0], values[same, 1:] = 1.0, 0.0
         return W

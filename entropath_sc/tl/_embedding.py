@@ -262,5 +262,5 @@ def _write_embedding(
     if part.nodes is not None:
         landmarks = stored_nodes(part.nodes, adata.obs_names[cells], embedded, part.graph)
         landmarks["pca_offset"] = pca_offset(adata, part.use_rep)
-        landmarks |= stored_order(adata, keys, adata.obs_names[cells], part.nodes)
+        landmarks |= stored_order(adata, keys, adata.obs_names[cells], part.nodes, part.use_rep)
     record(adata, keys, "embedding", params, **diagnostics(embedded), landmarks=landmarks)

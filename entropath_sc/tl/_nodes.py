@@ -17,7 +17,7 @@ from ..core.model import Embedded
 from ..core.placement import Carrier, Nodes
 from ..core.progress import Report
 from . import _lazy
-from ._adata import representation
+from ._adata import has_representation, representation
 from ._merw_graph import described
 
 
@@ -52,7 +52,7 @@ class Part:
 def all_cells(adata: AnnData, A: sp.csr_matrix, params: dict[str, Any], n_project: int) -> Part:
     """All cells; where the representation behind their graph is not there, no further cells can be placed."""
     use_rep = params.get("use_rep")
-    if use_rep is None:
+    if use_rep is None or not has_representation(adata, use_rep):
         return Part(A, None, None, None)
     X, _ = representation(adata, use_rep, params.get("n_pcs"))
     nodes = Nodes.at(X, n_project=n_project, n_neighbors=int(params["n_neighbors"]), coincide=True)

@@ -235,7 +235,7 @@ def _keep_order(adata: AnnData, keys: Keys, reference: Reference, potential: np.
     Where landmarks carried it and it is linear in their ``potential``, that is kept, and gives all cells their order
     back (but to the root, which is set to 0); else that of the landmarks' cells.
     """
-    order = stored_order(adata, keys, reference.barcodes, reference.nodes)
+    order = stored_order(adata, keys, reference.barcodes, reference.nodes, reference.use_rep)
     if potential is not None:
         free_energy = adata.obs[keys.potential]
         linear = ordering.between(potential, free_energy.min(), free_energy.max())

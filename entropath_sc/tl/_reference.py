@@ -87,21 +87,21 @@ def read_reference(adata: AnnData, keys: Keys) -> Reference | None:
 
 
 def _read_joining(stored: dict[str, Any], nodes: Nodes) -> Joining:
-    kernel = Kernel(str(stored["kernel"]), *map(float, stored["scales"]))
-    low, high = map(float, stored["limits"])
     return Joining(
         np.asarray(stored.get("positions", nodes.positions)),
         np.asarray(stored["bandwidth"]),
         int(stored["n_neighbors"]),
-        kernel,
-        np.asarray(stored["values"]),
+        Kernel(str(stored["kernel"]), *map(float, stored["scales"])),
+        np.asarray(stored["potential"]),
+        np.asarray(stored["pseudotime"]),
         np.asarray(stored["steps"]),
-        np.asarray(stored["apart"]),
-        (low, high),
+        np.asarray(stored["limits"]),
+        float(stored["plain"]),
+        bool(stored["monotone"]),
     )
 
 
-def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index, nodes: Nodes) -> dict[str, Any]:
+def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index, nodes: Nodes, use_rep: str) -> dict[str, Any]:
     """The order of the embedded cells, as it is kept beside them; nothing where there is none.
 
     With, where it was computed on the graph of all cells, what new cells need to join that.
@@ -115,26 +115,30 @@ def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index, nodes: Nodes) -
         cells = adata.obs_names.get_indexer(barcodes)
         if (cells < 0).any():
             return {}
-    values = adata.obs[[keys.potential, keys.pseudotime]].to_numpy(dtype=np.float64)
-    order: dict[str, Any] = {"potential": values[cells, 0], "pseudotime": values[cells, 1]}
-    joining = _joining(adata, keys, values)
-    if joining is not None:
+    potential, pseudotime = (adata.obs[name].to_numpy(dtype=np.float64) for name in (keys.potential, keys.pseudotime))
+    order: dict[str, Any] = {"potential": potential[cells], "pseudotime": pseudotime[cells]}
+    joining = _joining(adata, keys, potential, pseudotime, use_rep)
+    # New cells come in the representation of the nodes, or in its first columns.
+    if joining is not None and joining.positions.shape[1] <= nodes.positions.shape[1]:
+        kernel = joining.kernel
         order["joining"] = {
             "bandwidth": joining.bandwidth,
             "n_neighbors": joining.n_neighbors,
-            "kernel": joining.kernel.kind,
-            "scales": np.array([joining.kernel.decay, joining.kernel.length, joining.kernel.typical]),
-            "values": joining.values,
+            "kernel": kernel.kind,
+            "scales": np.array([kernel.decay, kernel.length, kernel.typical]),
+            "potential": joining.potential,
+            "pseudotime": joining.pseudotime,
             "steps": joining.steps,
-            "apart": joining.apart,
-            "limits": np.array(joining.limits),
+            "limits": joining.limits,
+            "plain": joining.plain,
+            "monotone": joining.monotone,
         }
         if not (nodes.coincide and np.array_equal(nodes.positions, joining.positions)):
             order["joining"]["positions"] = joining.positions
     return order
 
 
-def _joining(adata: AnnData, keys: Keys, values: np.ndarray) -> Joining | None:
+def _joining(adata: AnnData, keys: Keys, potential: np.ndarray, pseudotime: np.ndarray, use_rep: str) -> Joining | None:
     """How new cells join the graph of all cells, where the order was computed on it by the symmetric heat kernel."""
     entry = adata.uns[keys.uns]
     params, found = entry["params"]["pseudotime"], entry["pseudotime"]
@@ -143,16 +147,21 @@ def _joining(adata: AnnData, keys: Keys, values: np.ndarray) -> Joining | None:
     if A is None:
         return None
     made = entry["params"]["merw_graph"]
-    if made.get("use_rep") is None or not has_representation(adata, made["use_rep"]):
+    if made.get("use_rep") != use_rep or not has_representation(adata, use_rep):
         return None
-    X, _ = representation(adata, made["use_rep"], made.get("n_pcs") and int(made["n_pcs"]))
-    # What sets a cell apart counts as far as the order is not refined; in other clocks it has no known length.
-    plain = 1.0 - float(found["refined"])
-    is_linear = params["scaling"] == "minmax" and found.get("terminals") is None
-    extent = np.ptp(values[:, 0])
-    apart = np.array([plain, plain / extent if is_linear and extent > 0 else 0.0])
-    options = {"n_neighbors": int(made["n_neighbors"]), "kernel": made["kernel"], "decay": float(made["decay"])}
-    return Joining.to(X, A, values, apart, **options)
+    X, _ = representation(adata, use_rep, made.get("n_pcs") and int(made["n_pcs"]))
+    return Joining.to(
+        X,
+        A,
+        potential,
+        pseudotime,
+        plain=1.0 - float(found["refined"]),
+        # Terminal cells pull at each cell in a way of its own.
+        monotone=found.get("terminals") is None,
+        n_neighbors=int(made["n_neighbors"]),
+        kernel=made["kernel"],
+        decay=float(made["decay"]),
+    )
 
 
 def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:
