@@ -2,11 +2,13 @@
 
     pip install -e ".[bench]"
     python benchmarks/ordering.py [--seeds 10] [--first-seed 0] [--cells N] [--methods entropath dpt ...]
+    python benchmarks/ordering.py --components 50 [--sample N]
 
 Adds a line to benchmarks/results/ordering.csv for each data set and method that is not there yet, and writes
 ordering.md: Spearman and Kendall correlations, for real cells also with the stages of known lineages (in
 data_manifests), how far the order was refined, and what the plain one reaches at each depth.
-Real cells come from ENTROPATH_SC_DATA, through data_manifests.
+Real cells come from ENTROPATH_SC_DATA, through data_manifests. With ``--components``, only real cells: with so many
+principal components of their own, of all cells, or of a random sample of ``--sample`` of them for each seed.
 """
 
 from __future__ import annotations
@@ -40,9 +42,15 @@ def simulated(seed: int, n_cells: int | None) -> tuple[AnnData, str, np.ndarray]
     return adata, adata.uns["root"], adata.obs["time"].to_numpy()
 
 
-def real(name: str) -> tuple[AnnData, str, np.ndarray]:
+def real(name: str, seed: int, n_components: int | None, n_cells: int | None) -> tuple[AnnData, str, np.ndarray]:
     adata = ep.datasets.load(name)
     root = adata.uns["manifest"]["root"]
+    if n_cells:
+        sample = np.random.default_rng(seed).choice(adata.n_obs, size=n_cells, replace=False)
+        adata = adata[np.union1d(sample, adata.obs_names.get_loc(root))].copy()
+    if n_components:
+        sc.pp.pca(adata, n_comps=n_components, random_state=0)
+        sc.pp.neighbors(adata, random_state=0)
     return adata, root, ep.metrics.shortest_paths(adata.obsp["distances"], sources=[adata.obs_names.get_loc(root)])[0]
 
 
@@ -124,17 +132,19 @@ def depths(adata: AnnData, root: str, truth: np.ndarray) -> list[dict]:
     return rows
 
 
-def run(path: Path, methods: list[str], seeds: range, n_cells: int | None, names: list[str]) -> None:
+def run(path: Path, methods: list[str], jobs: list[tuple[str, int]], options: argparse.Namespace) -> None:
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
         path.write_text(",".join(COLUMNS) + "\n")
     done = set(pd.read_csv(path)[["dataset", "seed", "method"]].itertuples(index=False, name=None))
-    jobs = [("branching", seed) for seed in seeds] + [(name, 0) for name in names]
     for dataset, seed in (bar := tqdm(jobs, desc="ordering")):
         missing = [m for m in methods if (dataset, seed, m) not in done]
         if not missing:
             continue
-        adata, root, truth = simulated(seed, n_cells) if dataset == "branching" else real(dataset)
+        if dataset == "branching":
+            adata, root, truth = simulated(seed, options.cells)
+        else:
+            adata, root, truth = real(dataset, seed, options.components, options.sample)
         known = {} if dataset == "branching" else stages(dataset, adata)
         rows = []
         for method in missing:
@@ -176,7 +186,7 @@ def tables(scores: pd.DataFrame) -> list[str]:
     names = list(dict.fromkeys(scores["dataset"]))
     counts = {d: scores[scores["dataset"] == d]["seed"].nunique() for d in names}
     heads = {d: f"{d} ({counts[d]} seeds)" if counts[d] > 1 else d for d in names}
-    lineages = {d: d for d in names if ":" in d}
+    lineages = {d: heads[d] for d in names if ":" in d}
     heads = {d: head for d, head in heads.items() if d not in lineages}
     lines = ["Spearman / Kendall with the true time (branching) or with shortest paths from the root (real cells):", ""]
     lines += by_method(scores, heads)
@@ -203,18 +213,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0, help="other than 0, the results go to a file of their own")
     parser.add_argument("--cells", type=int, help="simulations of this size only, in a file of their own")
+    parser.add_argument("--components", type=int, help="real cells only, with so many components of their own")
+    parser.add_argument("--sample", type=int, help="with --components: random samples of so many cells, one a seed")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    if options.sample and not options.components:
+        parser.error("--sample needs --components: a sample has components of its own")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     names = list(REAL) if os.environ.get("ENTROPATH_SC_DATA") and not options.cells else []
     if not names and not options.cells:
         print("No real cells: ENTROPATH_SC_DATA is not set.")
+    jobs = [("branching", seed) for seed in seeds] + [(name, 0) for name in names]
     name = "ordering" if not options.first_seed else f"ordering-{options.first_seed}"
     if options.cells:
         name += f"-{options.cells}-cells"
+    if options.components:
+        jobs = [(name, seed) for name in names for seed in (seeds if options.sample else [0])]
+        name += f"-{options.components}-components" + (f"-{options.sample}-sampled" if options.sample else "")
     path = RESULTS / f"{name}.csv"
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    run(path, options.methods, seeds, options.cells, names)
+    run(path, options.methods, jobs, options)
     lines = tables(pd.read_csv(path))
     (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

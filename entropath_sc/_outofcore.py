@@ -117,6 +117,7 @@ def run_out_of_core(
             "depth": found.depth,
             "refined": found.refined,
             "agreement": found.agreement,
+            "smoothness": found.smoothness,
         }
         if terminals is None:
             kept |= {"potential": found.values, "pseudotime": ordering.between(found.values, *ranges[0])}

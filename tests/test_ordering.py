@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,6 +9,7 @@ from scipy.linalg import expm
 from entropath_sc.core import ordering
 from entropath_sc.core.ordering import (
     POTENTIALS,
+    _share,
     anchored,
     heat_from,
     potential_from,
@@ -133,13 +132,33 @@ def test_terminal_correction_by_hand():
     np.testing.assert_allclose(terminal_corrected(order, towards, published=True), [0.5, 0.6 / 1.3, 0.8 / 1.8])
 
 
-@pytest.mark.parametrize(("nines", "share"), [(1.0, 0.0), (1.8, 0.0), (2.75, 0.5), (3.7, 1.0), (20.0, 1.0)])
-def test_the_order_is_refined_as_far_as_it_survives_a_doubling(monkeypatch, nines, share):
+@pytest.mark.parametrize(
+    ("nines", "smoothness", "share"),
+    [
+        (1.0, 0.98, 0.0),  # neither clear nor mostly noise
+        (1.8, 0.98, 0.0),
+        (2.05, 0.99, 0.3),
+        (2.6, 0.99, 0.6),
+        (3.35, 0.99, 0.8),
+        (20.0, 0.99, 1.0),
+        (1.0, 0.965, 0.0),
+        (1.0, 0.95, 0.5),
+        (1.0, 0.5, 1.0),
+        (2.6, 0.95, 0.6),  # the larger of both
+        (np.nan, np.nan, 0.0),  # all in one place
+    ],
+)
+def test_clear_orders_and_noise_are_refined(nines, smoothness, share):
+    assert _share(1 - 10.0**-nines, smoothness) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_refined_order_is_mixed_in(monkeypatch, share):
     A, X = weighted_graph(40), np.random.default_rng(0).normal(size=(40, 3))
     lam = perron_pair(A).lambda_max
-    monkeypatch.setattr(ordering, "spearmanr", lambda *_: SimpleNamespace(statistic=1 - 10.0**-nines))
+    monkeypatch.setattr(ordering, "_share", lambda *_: share)
     found = potential_from(A, lam, one_hot(40, 3), X=X)
-    assert found.refined == pytest.approx(share)
+    assert found.refined == share
     assert found.depth == pytest.approx(4.0 * 40 / 2000)  # of few nodes, less than 4
     plain = potential_from(A, lam, one_hot(40, 3), depth=found.depth).values
     full = potential_from(A, lam, one_hot(40, 3), X=X, refine=1.0).values

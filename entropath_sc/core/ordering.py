@@ -26,9 +26,12 @@ MANY_NODES = 2000
 # Fewer means of cells are too few to average over: the order stays plain.
 FEWEST_MEANS = 100
 
-# How many digits of their rank agreement, averaged over neighbours, are nines: from the first number on the order is
-# refined, more so the more there are, and at the second in full.
-NINES = 1.8, 3.7
+# How many digits of their rank agreement, averaged over neighbours, are nines, and the share that is refined for it.
+NINES = 1.8, 2.3, 3.0, 3.7
+SHARES = 0.0, 0.6, 0.6, 1.0
+# The rank agreement of the plain order with its own average over neighbours: below the second number what sets cells
+# apart is mostly noise, and the order is refined too, below the first in full.
+SMOOTHNESS = 0.935, 0.965
 
 # A single root has noise of its own: this share of the plain order is as the cells nearest to it see it, so many of
 # them, and at most one in so many of all.
@@ -88,13 +91,15 @@ def power_from(A: sp.csr_matrix | np.ndarray, lambda_max: float, source: np.ndar
 class Potential:
     """Free energy of the paths from a set of nodes to each node, at a depth.
 
-    ``agreement`` is that of the orders at two depths, where the share that is ``refined`` follows from it.
+    ``agreement`` is that of the orders at two depths, and ``smoothness`` that of the order with its average over
+    neighbours, where the share that is ``refined`` follows from them.
     """
 
     values: np.ndarray
     depth: float
     refined: float = 0.0
     agreement: float = np.nan
+    smoothness: float = np.nan
 
 
 def potential_from(
@@ -129,22 +134,29 @@ def potential_from(
         return (1 - WITNESSED) * seen - WITNESSED * heat_from(A, lambda_max, witnesses, depth).mean(axis=0)
 
     values = at_depth(at)
-    share, agreement = 0.0 if isinstance(refine, str) else refine, np.nan
+    share, agreement, smoothness = 0.0 if isinstance(refine, str) else refine, np.nan, np.nan
     if X is None or not is_plain:
         share = 0.0
     elif like is not None:
-        share, agreement = like.refined, like.agreement
+        share, agreement, smoothness = like.refined, like.agreement, like.smoothness
     elif isinstance(depth, str) and isinstance(refine, str):
-        agreement = float(spearmanr(averaged(A, values), averaged(A, at_depth(2 * at))).statistic)
-        nines = -np.log10(max(1.0 - agreement, 1e-16)) if np.isfinite(agreement) else 0.0
-        is_enough = not means or A.shape[0] >= FEWEST_MEANS
-        share = float(np.clip(between(nines, *NINES), 0.0, 1.0)) if is_enough else 0.0
+        smooth, deeper = averaged(A, values), averaged(A, at_depth(2 * at))
+        agreement, smoothness = (float(spearmanr(smooth, other).statistic) for other in (deeper, values))
+        share = _share(agreement, smoothness) if not means or A.shape[0] >= FEWEST_MEANS else 0.0
     if share:
         finer = _refined(A, X, source, values, means)
         # A length has other units than a free energy: it takes over the mean and the spread of the plain order.
         finer = values.mean() + (finer - finer.mean()) * (values.std() / (finer.std() or 1.0))
         values = (1 - share) * values + share * finer
-    return Potential(values, at, share, agreement)
+    return Potential(values, at, share, agreement, smoothness)
+
+
+def _share(agreement: float, smoothness: float) -> float:
+    """How much of the refined order to take: the more, the clearer the order is, and where it is mostly noise."""
+    if not np.isfinite(agreement + smoothness):  # all nodes are in one place
+        return 0.0
+    nines = -np.log10(max(1.0 - agreement, 1e-16))
+    return max(float(np.interp(nines, NINES, SHARES)), float(np.interp(smoothness, SMOOTHNESS, (1.0, 0.0))))
 
 
 def _witnesses(X: np.ndarray, source: np.ndarray) -> np.ndarray:

@@ -68,8 +68,9 @@ def pseudotime(
         order stays closest to shortest paths between neighbours; a refined one is mostly closer to known stages, and
         more stable when other cells are sampled. It needs the representation behind the neighbours,
         `potential='symmetric'` and `diffusion='heat'`. `'auto'` (default): the more, the better the plain orders at
-        this depth and at twice it agree, as they do where there is little noise; 0 at a given `depth`, and on fewer
-        than 100 landmarks.
+        this depth and at twice it agree, as they do where there is little noise; and also where there is so much that
+        the plain order is no longer like its own mean over neighbours. 0 at a given `depth`, and on fewer than 100
+        landmarks.
     scaling
         `'minmax'` or `'rank'`, to [0, 1].
     on
@@ -98,8 +99,8 @@ def pseudotime(
         The free energy that it came from; in the part that is refined, a length in its units.
     `adata.uns['entropath']['pseudotime']` : dict
         `roots` and `terminals` as barcodes, what the order was computed `on`, the `depth` of the plain order, how much
-        of it was `refined` (0 to 1), and the rank `agreement` with twice that depth (NaN where the share does not
-        follow from it).
+        of it was `refined` (0 to 1), and what that follows from by itself: the rank `agreement` with twice that depth,
+        and the `smoothness`, that with its mean over neighbours.
 
     Examples
     --------
@@ -193,6 +194,7 @@ def pseudotime(
             "depth": found.depth,
             "refined": found.refined,
             "agreement": found.agreement,
+            "smoothness": found.smoothness,
         },
     )
     if reference is not None:
