@@ -120,8 +120,9 @@ def potential_from(
     ``symmetric`` reads it off the symmetric kernel S; ``merw`` reads it off the walk, T_rx = S_rx ψ_x/ψ_r, as the paper
     does; ``normalised`` is -2 log of the cosine S_rx/sqrt(S_rr S_xx), and forms S as a dense matrix. With positions
     ``X``, the symmetric heat kernel is also seen from the nodes nearest to a single root, and can be refined:
-    ``refine`` is the share of the refined order, which by itself follows from the agreement of two depths, and is zero
-    at a given one. With ``means``, nodes are means of many cells. With ``like``, another's share is taken over.
+    ``refine`` is the share of the refined order, which by itself follows from how the plain one agrees with that at
+    twice the depth and with its own mean over neighbours, and is zero at a given depth. With ``means``, nodes are means
+    of many cells. With ``like``, another's share is taken over.
     """
     at = depth if not isinstance(depth, str) else _plain_depth(A, source, diffusion)
     is_plain = kind == "symmetric" and diffusion == "heat"
