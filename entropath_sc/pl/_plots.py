@@ -202,6 +202,7 @@ def depth(
         agreement = found["agreement"][1:]
         beside.plot(found["times"][1:], agreement, "s-", color=ORANGE, markersize=4, label="self-consistency")
         beside.set_ylabel("rank agreement of D(t/2) and D(t)", color=ORANGE)
+        beside.ticklabel_format(axis="y", useOffset=False)
         beside.set_ylim(top=1.0 + 0.05 * (1.0 - min(agreement)) + 1e-4)
         beside.spines["top"].set_visible(False)
         more = beside.get_legend_handles_labels()
