@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from entropath_sc.core.affinity import KERNELS, Kernel, affinity, knn_distances
-from entropath_sc.core.joining import Joining, one_step
+from entropath_sc.core.joining import Joining, _edges, one_step
 
 
 def test_one_step_by_hand():
@@ -19,16 +19,20 @@ def test_one_step_by_hand():
 
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_cell_joins_by_the_edges_that_it_had(kind):
-    # Leaving one cell out and joining it again gives back its row of the affinity.
-    X = np.random.default_rng(0).normal(size=(80, 3))
+    # Left out of the nodes and joined to them again, a cell finds its row of the affinity.
+    X = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
     distances = knn_distances(X, 11)
     A = affinity(distances, kernel=kind, decay=4.0)
-    bandwidth = distances.max(axis=1).toarray().ravel()
-    kernel = Kernel.fitted(distances.data, bandwidth, kind, 4.0)
-    far = np.linalg.norm(X - X[0], axis=1)
-    edge = (far <= np.maximum(bandwidth, bandwidth[0])) & (far > 0)
-    expected = np.where(edge, kernel(far, bandwidth[0], bandwidth), 0.0)
-    np.testing.assert_allclose(A[0].toarray().ravel(), expected, rtol=1e-9)
+    # Where it is itself the farthest neighbour, the bandwidth is this very distance, in other digits.
+    bandwidth = distances.max(axis=1).toarray().ravel() * (1 + 1e-6)
+    same, edges, own = _edges(X[:1], X[1:], bandwidth[1:], 10)
+    assert same[0] == -1
+    assert own[0] == pytest.approx(bandwidth[0], rel=1e-5)
+    found = Kernel.fitted(distances.data, bandwidth, kind, 4.0)(edges.data, own[0], bandwidth[1:][edges.indices])
+    row = A[0, 1:].toarray().ravel()
+    np.testing.assert_array_equal(np.sort(edges.indices), np.flatnonzero(row))
+    np.testing.assert_allclose(found, row[edges.indices], rtol=1e-3)
+    assert len(found) > 10  # those of other cells' neighbourhoods too
 
 
 def joining(X: np.ndarray, potential: np.ndarray, pseudotime: np.ndarray, **options) -> Joining:

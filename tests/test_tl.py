@@ -483,7 +483,10 @@ def test_genes_left_out_since_do_not_mislead(cells):
     ep.tl.pseudotime(cells, root=cells.uns["root"], refine=1)
     assert few.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_pca"
     np.testing.assert_array_equal(few.obs["entropath_pseudotime"], cells.obs["entropath_pseudotime"])
-    # Without the representation the order is a plain one, from the root alone.
+    # Without the representation the order is a plain one, from the root alone; one with NaN is refused.
+    few.obsm["X_pca"][0, 0] = np.nan
+    with pytest.raises(ValueError, match="holds NaN or inf in 1 of 400 cells"):
+        ep.tl.pseudotime(few, root=few.uns["root"], refine=0)
     del few.obsm["X_pca"]
     few.X = None
     ep.tl.pseudotime(few, root=few.uns["root"])
