@@ -1,143 +1,186 @@
-"""Ablations on Swiss rolls: the paper's (depth, neighbours, kernel, landmarks, noise), and two more.
+"""What each choice is worth: depth, kernel, bandwidth, neighbours, the walk, own noise, landmarks, noise in the data.
 
-    python benchmarks/ablations.py depth|neighbors|kernel|dissimilarity|landmarks|projection|noise
-        [--seeds 5] [--preset paper]
+    python benchmarks/ablations.py depth|kernel|neighbors|walk|own-noise|landmarks|projection|noise [--seeds 3]
 
-Prints a table of the row-wise Spearman correlation with the true geodesic, mean ± s.d., and saves it (and, for the
-depth, a figure) in benchmarks/results. With ``--preset paper`` the paper's Gaussian kernel, powers and landmarks.
+Prints a table and saves it in benchmarks/results. Embeddings: row-wise Spearman correlation of the layout with the true
+geodesic, mean ± s.d. over the seeds, on two rolls and on the dense tree. Orders: Spearman with the true time, on
+branching simulations and, where ENTROPATH_SC_DATA has them, on BEELINE's bifurcation with few early cells.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+import scipy.sparse as sp
+from ordering import FOLDER, load, score
 from tqdm import tqdm
 
 import entropath_sc as ep
-from entropath_sc.core import diffusion as diffusing
-from entropath_sc.core.model import dissimilarities
+from entropath_sc.core import layout as layouts
+from entropath_sc.core.ensemble import PathEnsemble, step_costs, without_own_noise
+from entropath_sc.core.graph import Graph, graph_of_cells
+from entropath_sc.core.neighbors import knn_distances
 from entropath_sc.core.perron import perron_pair
+from entropath_sc.core.pipeline import DEFAULT, N_NEIGHBORS, Settings
 
 RESULTS = Path(__file__).parent / "results"
-DENSITIES = ("uniform", "beta")
-DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
+MANIFOLDS = {
+    "uniform roll": lambda seed, **o: ep.datasets.swiss_roll(random_state=seed, **o),
+    "Beta roll": lambda seed, **o: ep.datasets.swiss_roll(density="beta", random_state=seed, **o),
+    "dense tree": lambda seed: ep.datasets.tree(
+        n_branches=20, branch_length=100, n_dims=100, noise=4.0, random_state=seed
+    ),
+}
+ORDERS = ("branching-2000", "branching-300", "beeline-BF0")
+Ensemble = Callable[[Graph, float], PathEnsemble]
 
 
-def paper_kernel(preset: str) -> str | None:
-    return "gaussian" if preset == "paper" else None
+def ordinary(graph: Graph, depth: float) -> PathEnsemble:
+    """The ordinary walk: transitions in proportion to the affinity, not equalised."""
+    A = graph.affinity
+    unit = float(np.median(graph.lengths))
+    W = sp.csr_matrix((A.data * np.exp(-step_costs(graph.lengths, unit, depth)), A.indices, A.indptr), shape=A.shape)
+    return PathEnsemble(W, np.asarray(A.sum(axis=1)).ravel(), np.ones(graph.n_nodes), unit, depth)
 
 
-def embedded(seed: int, density: str, preset: str, *, n_cells=2000, noise=0.05, graph=None, **options):
-    """An embedded roll, and its score."""
-    adata = ep.datasets.swiss_roll(n_cells, density=density, noise=noise, random_state=seed)
-    ep.tl.merw_graph(adata, use_rep="X", **({"kernel": paper_kernel(preset)} | (graph or {})))
-    ep.tl.embedding(adata, preset=preset, random_state=seed, **options)
-    return adata, ep.metrics.geodesic_correlation("X_entropath", ep.datasets.geodesic(adata), adata=adata)
+def merw(graph: Graph, depth: float) -> PathEnsemble:
+    """The paper's maximum entropy walk: A/λ, whose Perron vector localises."""
+    found = ordinary(graph, depth)
+    return replace(found, degree=np.full(graph.n_nodes, perron_pair(graph.affinity).lambda_max))
 
 
-def neighbors(preset: str) -> dict[str, Callable]:
+def graph_of(X: np.ndarray, settings: Settings, n_neighbors: int) -> Graph:
+    distances = knn_distances(X, n_neighbors)
+    return graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)[0]
+
+
+def variant(
+    settings: Settings = DEFAULT,
+    n_neighbors: int = N_NEIGHBORS,
+    ensemble: Ensemble = PathEnsemble.of,
+    finish: Callable[[np.ndarray], np.ndarray] = without_own_noise,
+) -> list[Callable[[int], float]]:
+    """A score for each manifold and for each order, as functions of the seed."""
+
+    def embedded(name: str) -> Callable[[int], float]:
+        def scored(seed: int) -> float:
+            adata = MANIFOLDS[name](seed)
+            D = finish(ensemble(graph_of(np.asarray(adata.X), settings, n_neighbors), settings.depth).free_energies())
+            coordinates = layouts.smacof(D, layouts.classical(D**2, 2)).coordinates
+            return ep.metrics.geodesic_correlation(coordinates, ep.datasets.geodesic(adata))
+
+        return scored
+
+    def ordered(name: str) -> Callable[[int], float]:
+        def scored(seed: int) -> float:
+            adata, root, truth = load(name, seed)
+            graph = graph_of(np.asarray(adata.obsm["X_pca"], dtype=np.float64), settings, n_neighbors)
+            return score(ensemble(graph, settings.depth).first_passages(adata.obs_names.get_indexer([root])), truth)
+
+        return scored
+
+    there = [name for name in ORDERS if not name.startswith("beeline") or (FOLDER / "beeline").is_dir()]
+    return [*(embedded(name) for name in MANIFOLDS), *(ordered(name) for name in there)]
+
+
+def through_landmarks(n_landmarks: int, neighbors: bool = True, noise: float = 0.05, **options) -> list:
+    """Rolls of 5,000 cells through the public functions."""
+
+    def embedded(name: str) -> Callable[[int], float]:
+        def scored(seed: int) -> float:
+            adata = MANIFOLDS[name](seed, n_cells=5000, noise=noise)
+            if neighbors:
+                ep.tl.merw_graph(adata, use_rep="X")
+            ep.tl.embedding(adata, n_landmarks=n_landmarks, use_rep="X", random_state=seed, **options)
+            return ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], ep.datasets.geodesic(adata))
+
+        return scored
+
+    return [embedded("uniform roll"), embedded("Beta roll")]
+
+
+def noisy(noise: float) -> list:
+    def embedded(name: str, preset: str) -> Callable[[int], float]:
+        def scored(seed: int) -> float:
+            adata = MANIFOLDS[name](seed, noise=noise)
+            kernel = {"decay": 2, "bandwidth": "adaptive"} if preset == "paper" else {}
+            ep.tl.merw_graph(adata, use_rep="X", preset=preset, **kernel)
+            ep.tl.embedding(adata, preset=preset)
+            return ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], ep.datasets.geodesic(adata))
+
+        return scored
+
+    return [embedded(name, preset) for preset in ("default", "paper") for name in ("uniform roll", "Beta roll")]
+
+
+def tables() -> dict[str, dict[str, Callable[[], list]]]:
     return {
-        f"k = {k}": lambda s, d, k=k: embedded(s, d, preset, graph={"n_neighbors": k})[1]
-        for k in (5, 10, 15, 20, 30, 50)
+        "depth": {
+            f"{t:g}": lambda t=t: variant(replace(DEFAULT, depth=t)) for t in (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+        },
+        "kernel": {
+            f"{bandwidth}, decay {decay:g}": lambda decay=decay, bandwidth=bandwidth: variant(
+                replace(DEFAULT, decay=decay, bandwidth=bandwidth)
+            )
+            for bandwidth, decay in (
+                *(("tempered", d) for d in (2.0, 3.0, 4.0)),
+                ("fixed", 3.0),
+                ("adaptive", 3.0),
+                ("adaptive", 2.0),
+                ("larger", 40.0),
+            )
+        },
+        "neighbors": {f"{k}": lambda k=k: variant(n_neighbors=k) for k in (5, 10, 15, 20, 30, 50)},
+        "walk": {
+            "equalised": lambda: variant(),
+            "ordinary walk": lambda: variant(ensemble=ordinary),
+            "maximum entropy walk": lambda: variant(ensemble=merw),
+        },
+        "own-noise": {"taken off": lambda: variant(), "left in": lambda: variant(finish=lambda D: D)},
+        "landmarks": {
+            f"{m}, {how}": lambda m=m, how=how: through_landmarks(m, how == "graph of cells")
+            for m in (250, 500, 1000, 2000)
+            for how in ("graph of cells", "joined by cells")
+        },
+        "projection": {f"{k}": lambda k=k: through_landmarks(500, n_project=k) for k in (5, 10, 20, 50)},
+        "noise": {f"{s:g}": lambda s=s: noisy(s) for s in (0.0, 0.05, 0.2, 0.5, 1.0)},
     }
 
 
-def kernel(preset: str) -> dict[str, Callable]:
-    names = ("tempered", "gaussian", "alpha_decay")
-    return {name: lambda s, d, name=name: embedded(s, d, preset, graph={"kernel": name})[1] for name in names}
-
-
-def landmarks(preset: str) -> dict[str, Callable]:
-    return {
-        f"{rule}, M = {m}": lambda s, d, m=m, rule=rule: embedded(
-            s, d, preset, n_cells=5000, n_landmarks=m, landmarks=rule
-        )[1]
-        for rule in ("farthest", "kmeans", "random")
-        for m in (250, 500, 1000, 2000)
-    }
-
-
-def dissimilarity(preset: str) -> dict[str, Callable]:
-    names = ("averaged", "balanced", "free_energy", "normalised")
-    return {name: lambda s, d, name=name: embedded(s, d, preset, dissimilarity=name)[1] for name in names}
-
-
-def projection(preset: str) -> dict[str, Callable]:
-    """Landmarks that a cell is placed among, of 500 on 5,000 cells."""
-    options = {"n_cells": 5000, "n_landmarks": 500}
-    return {f"{k}": lambda s, d, k=k: embedded(s, d, preset, n_project=k, **options)[1] for k in (5, 10, 20, 50)}
-
-
-def noise(preset: str) -> dict[str, Callable]:
-    return {f"σ = {x}": lambda s, d, x=x: embedded(s, d, preset, noise=x)[1] for x in (0.0, 0.05, 0.2, 0.5, 1.0)}
-
-
-def depth_curve(seed: int, density: str, preset: str) -> tuple[list[float], float]:
-    """Distance-level correlation at each depth, and the depth that the rule chose; the last value is the deep limit."""
-    adata, _ = embedded(seed, density, preset)
-    used, A = adata.uns["entropath"]["params"]["embedding"], adata.obsp["entropath_affinity"]
-    pair = perron_pair(A)
-    rescaled, truth = A.toarray() / pair.lambda_max, ep.datasets.geodesic(adata)
-    scores = []
-    for k in DEPTHS:
-        if used["diffusion"] == "power":
-            S = diffusing.matrix_power(rescaled, k)
-        else:
-            S = diffusing.heat_kernel(rescaled, k, reach=len(rescaled))
-        D = dissimilarities(A, S, diffusion=used["diffusion"], dissimilarity=used["dissimilarity"])
-        scores.append(ep.metrics.geodesic_correlation(D, truth))
-    # At infinite depth S is ψψᵀ, and all that is left of the dissimilarity is -log ψ.
-    limit = -np.add.outer(pair.log_psi, pair.log_psi)
-    np.fill_diagonal(limit, 0.0)
-    return [*scores, ep.metrics.geodesic_correlation(limit, truth)], adata.uns["entropath"]["depth"]["chosen"]
-
-
-def depth(preset: str, seeds: int) -> list[str]:
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    lines = ["| roll | chosen | " + " | ".join(map(str, DEPTHS)) + " | limit |", "|---" * (len(DEPTHS) + 3) + "|"]
-    figure, ax = plt.subplots(figsize=(5, 3.2))
-    for density in DENSITIES:
-        found = [depth_curve(seed, density, preset) for seed in tqdm(range(seeds), desc=density, leave=False)]
-        curves, chosen = np.array([f[0] for f in found]), [f[1] for f in found]
-        means = " | ".join(f"{m:.3f}" for m in curves.mean(axis=0))
-        lines.append(f"| {density} | {min(chosen):g} to {max(chosen):g} | {means} |")
-        (line,) = ax.semilogx(DEPTHS, curves.mean(axis=0)[:-1], "o-", base=2, ms=3, label=density)
-        ax.axvline(np.median(chosen), color=line.get_color(), ls=":", lw=1)
-    ax.set(xlabel="depth (dotted: chosen)", ylabel="correlation with the geodesic")
-    ax.legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(RESULTS / f"ablation-depth-{preset}.png", dpi=120)
-    return lines
+def heads(what: str) -> list[str]:
+    if what == "noise":
+        return [f"{name}, {preset}" for preset in ("default", "paper") for name in ("uniform roll", "Beta roll")]
+    if what in ("landmarks", "projection"):
+        return ["uniform roll", "Beta roll"]
+    return [*MANIFOLDS, *(f"order, {name}" for name in ORDERS)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {f.__name__: f for f in (neighbors, kernel, dissimilarity, landmarks, projection, noise)}
-    parser.add_argument("what", choices=["depth", *tables])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--preset", default="default", choices=["default", "paper"])
+    parser.add_argument("what", choices=list(tables()))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=100)
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
-    if options.what == "depth":
-        lines = depth(options.preset, options.seeds)
-    else:
-        lines = [f"| {options.what} | " + " | ".join(DENSITIES) + " |", "|---" * 3 + "|"]
-        for name, function in tables[options.what](options.preset).items():
-            cells = []
-            for density in DENSITIES:
-                seeds = tqdm(range(options.seeds), desc=f"{name}, {density}", leave=False)
-                scores = [function(seed, density) for seed in seeds]
-                cells.append(f"{np.mean(scores):.3f} ± {np.std(scores):.3f}")
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines = [f"Ablation of {options.what}, preset {options.preset}, {options.seeds} seeds", "", *lines]
-    (RESULTS / f"ablation-{options.what}-{options.preset}.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    rows = {name: make() for name, make in tables()[options.what].items()}
+    width = max(map(len, rows.values()))
+    names = heads(options.what)[:width]
+    lines = [f"| {options.what} | " + " | ".join(names) + " |", "|---" * (width + 1) + "|"]
+    for name, scores in rows.items():
+        cells = []
+        for head, scored in zip(names, scores, strict=True):
+            n_seeds = 1 if "beeline" in head else options.seeds
+            seeds = tqdm(range(options.first_seed, options.first_seed + n_seeds), desc=f"{name}, {head}", leave=False)
+            values = [scored(seed) for seed in seeds]
+            cells.append(f"{np.mean(values):.3f}" + (f" ± {np.std(values):.3f}" if n_seeds > 1 else ""))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    lines = [f"Ablation of {options.what}, {options.seeds} seeds", "", *lines]
+    (RESULTS / f"ablation-{options.what}.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

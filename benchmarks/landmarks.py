@@ -1,10 +1,9 @@
 """Faithfulness of the landmark graphs: Swiss rolls against the true geodesic, and real cells by DEMaP.
 
-    python benchmarks/landmarks.py [--seeds 10] [--rules farthest kmeans] [--graphs compressed anchor knn]
+    python benchmarks/landmarks.py [--seeds 10]
 
 Rolls: 5,000 points, k = 15; row-wise Spearman of the embedding of all cells. Real cells (where ENTROPATH_SC_DATA names
-a folder that holds them): 2,000 variable genes, log, 30 principal components, 1,000 landmarks. The paper's row has its
-kernels.
+a folder that holds them): 2,000 variable genes, log, 30 principal components, 1,000 landmarks.
 """
 
 from __future__ import annotations
@@ -23,15 +22,26 @@ import entropath_sc as ep
 REAL = ("paul15", "pancreas_e15", "palantir_marrow_cd34")
 
 
-# The landmark route of the paper, as the last row.
-PAPER = {"preset": "paper"}
+# How landmarks are joined: by the graph of cells, by the cells around them, or, as in the paper, by themselves.
+SETTINGS = {
+    f"{rule}, {how}": {"landmarks": rule, "neighbors": how == "graph of cells"}
+    for rule in ("farthest", "kmeans")
+    for how in ("graph of cells", "joined by cells")
+} | {"paper": {"preset": "paper", "neighbors": False}}
 
 
-def roll_score(density: str, n_landmarks: int, seed: int, options: dict[str, str]) -> float:
+def embedded(adata: ad.AnnData, n_landmarks: int, use_rep: str, *, neighbors: bool, random_state: int = 0, **options):
+    fresh = ad.AnnData(obs=adata.obs[[]], obsm={"X_used": adata.X if use_rep == "X" else adata.obsm[use_rep]})
+    if neighbors:
+        ep.tl.merw_graph(fresh, use_rep="X_used")
+    ep.tl.embedding(fresh, n_landmarks=n_landmarks, use_rep="X_used", random_state=random_state, **options)
+    return fresh.obsm["X_entropath"]
+
+
+def roll_score(density: str, n_landmarks: int, seed: int, options: dict) -> float:
     adata = ep.datasets.swiss_roll(5000, density=density, random_state=seed)
-    ep.tl.merw_graph(adata, use_rep="X", kernel="gaussian" if options == PAPER else None)
-    ep.tl.embedding(adata, n_landmarks=n_landmarks, random_state=seed, **options)
-    return ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], ep.datasets.geodesic(adata))
+    layout = embedded(adata, n_landmarks, "X", random_state=seed, **options)
+    return ep.metrics.geodesic_correlation(layout, ep.datasets.geodesic(adata))
 
 
 def real_cells(path: Path) -> ad.AnnData:
@@ -53,17 +63,10 @@ def table(title: str, columns: list[str], rows: dict[str, list[str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rules", nargs="+", default=["farthest", "kmeans"])
-    parser.add_argument("--graphs", nargs="+", default=["compressed", "anchor", "knn"])
     options = parser.parse_args()
-    settings = {
-        f"{rule}, {graph}": {"landmarks": rule, "landmark_graph": graph}
-        for rule in options.rules
-        for graph in options.graphs
-    } | {"paper": PAPER}
     sizes = [(density, m) for density in ("uniform", "beta") for m in (500, 1500)]
     rows: dict[str, list[str]] = {}
-    for name, setting in settings.items():
+    for name, setting in SETTINGS.items():
         rows[name] = []
         for density, m in sizes:
             seeds = tqdm(range(options.seeds), desc=f"{name}, {density} {m}", leave=False)
@@ -76,13 +79,12 @@ def main() -> None:
     if not there:
         print("\nNo real cells: ENTROPATH_SC_DATA names no folder that holds them.")
         return
-    rows = {name: [] for name in settings}
+    rows = {name: [] for name in SETTINGS}
     for data in tqdm(there, desc="real cells", leave=False):
         adata = real_cells(folder / f"{data}.h5ad")
-        for name, setting in settings.items():
-            ep.tl.merw_graph(adata, preset=setting.get("preset", "default"))
-            ep.tl.embedding(adata, n_landmarks=1000, **setting)
-            mean, sd = ep.metrics.demap(adata.obsp["distances"], adata.obsm["X_entropath"], n_repeats=20)
+        for name, setting in SETTINGS.items():
+            layout = embedded(adata, 1000, "X_pca", **setting)
+            mean, sd = ep.metrics.demap(adata.obsp["distances"], layout, n_repeats=20)
             rows[name].append(f"{mean:.3f} ± {sd:.3f}")
     table("Real cells, DEMaP, mean of 20 subsets of 500 cells, 1,000 landmarks", there, rows)
 

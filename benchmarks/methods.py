@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from anndata import AnnData
@@ -19,12 +19,14 @@ from sklearn.manifold import TSNE, SpectralEmbedding
 from sklearn.metrics import euclidean_distances
 
 import entropath_sc as ep
-from entropath_sc.core import affinity as affinities
-from entropath_sc.core import diffusion as diffusing
-from entropath_sc.core import mds
-from entropath_sc.core.model import dissimilarities
+from entropath_sc.core import layout as layouts
+from entropath_sc.core.graph import Bridges, Graph, graph_of_cells
+from entropath_sc.core.neighbors import knn_distances
+from entropath_sc.core.pipeline import PRESETS, dissimilarities
+from entropath_sc.tl._nodes import restored_graph
 
 K = 15
+NO_BRIDGES = Bridges(np.ones(1, dtype=int), np.empty((0, 2), dtype=int), np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Result:
 
 def _scaled(D: np.ndarray) -> np.ndarray:
     """Metric MDS of distances from their classical scaling."""
-    return mds.smacof(D, mds.classical(D**2, 2)).coordinates
+    return layouts.smacof(D, layouts.classical(D**2, 2)).coordinates
 
 
 def pca(X: np.ndarray, seed: int) -> Result:
@@ -65,13 +67,13 @@ def tsne(X: np.ndarray, seed: int) -> Result:
 
 
 def _paths(X: np.ndarray) -> np.ndarray:
-    return ep.metrics.shortest_paths(affinities.knn_distances(X, K + 1))
+    return ep.metrics.shortest_paths(knn_distances(X, K + 1))
 
 
 def isomap(X: np.ndarray, seed: int) -> Result:
     """Classical scaling of shortest paths."""
     D = _paths(X)
-    return Result(mds.classical(D**2, 2), D)
+    return Result(layouts.classical(D**2, 2), D)
 
 
 def shortest_path(X: np.ndarray, seed: int) -> Result:
@@ -80,9 +82,8 @@ def shortest_path(X: np.ndarray, seed: int) -> Result:
     return Result(_scaled(D), D)
 
 
-def _connected(X: np.ndarray, kernel: str = "gaussian") -> np.ndarray:
-    A = affinities.affinity(affinities.knn_distances(X, K), kernel=kernel)
-    return affinities.bridge_components(A, X)[0]
+def _connected(X: np.ndarray) -> np.ndarray:
+    return graph_of_cells(knn_distances(X, K), X, decay=2, bandwidth="adaptive")[0].affinity
 
 
 def laplacian_eigenmaps(X: np.ndarray, seed: int) -> Result:
@@ -136,29 +137,25 @@ def dtne(X: np.ndarray, seed: int) -> Result:
     return Result(layout, operator.dists)
 
 
-def _entropath(X: np.ndarray, **options) -> Result:
+def _entropath(X: np.ndarray, preset: str = "default", graph: dict | None = None, **options) -> Result:
     """Coordinates through the public functions; the dissimilarities that they are scaled from, once more."""
     adata = AnnData(X)
-    ep.tl.merw_graph(adata, use_rep="X", kernel=options.pop("kernel", None))
-    ep.tl.embedding(adata, **options)
-    found = adata.uns["entropath"]
-    used = found["params"]["embedding"]
-    stored = found.get("landmarks")
-    A = adata.obsp["entropath_affinity"] if stored is None else stored["affinity"]
-    rescaled = A.toarray() / found["embedding"]["lambda_max"]
-    depth = float(found["depth"]["chosen"])
-    if used["diffusion"] == "power":
-        kernel = diffusing.matrix_power(rescaled, int(depth))
+    ep.tl.merw_graph(adata, use_rep="X", preset=preset, **(graph or {}))
+    ep.tl.embedding(adata, preset=preset, **options)
+    entry = adata.uns["entropath"]
+    if "landmarks" in entry:
+        nodes, cells = restored_graph(entry["landmarks"]), np.flatnonzero(adata.obs["entropath_landmark"])
     else:
-        kernel = diffusing.heat_kernel(rescaled, depth, reach=A.shape[0])
-    D = dissimilarities(A, kernel, diffusion=used["diffusion"], dissimilarity=used["dissimilarity"])
-    cells = None if stored is None else np.flatnonzero(adata.obs["entropath_landmark"])
-    return Result(adata.obsm["X_entropath"], D, cells)
+        lengths = adata.obsp["entropath_lengths"].data
+        nodes, cells = Graph(adata.obsp["entropath_affinity"], lengths, NO_BRIDGES), None
+    settings = replace(PRESETS[preset], depth=float(entry["depth"]["chosen"]))
+    return Result(adata.obsm["X_entropath"], dissimilarities(nodes, settings)[0], cells)
 
 
 def entropath_paper(X: np.ndarray, seed: int) -> Result:
     """This package with `preset='paper'`: Gaussian kernel, all cells embedded."""
-    return _entropath(X, kernel="gaussian", preset="paper", n_landmarks=len(X), random_state=seed)
+    kernel = {"decay": 2, "bandwidth": "adaptive"}
+    return _entropath(X, "paper", kernel, n_landmarks=len(X), random_state=seed)
 
 
 def entropath(X: np.ndarray, seed: int) -> Result:

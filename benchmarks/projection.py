@@ -4,8 +4,7 @@
 
 Coordinates are compared after the similarity that brings the reference's own cells onto the joint fit, as a share of
 the joint embedding's diameter. Beside each figure stands that of the reference's own cells, which a projection cannot
-beat: how far the fit itself moves when a fifth of the cells is missing. Orders are compared with the default share of
-the refined order, and fully refined (`refine=1`). Writes projection.md in benchmarks/results.
+beat: how far the fit itself moves when a fifth of the cells is missing. Writes projection.md in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -32,54 +31,36 @@ def similarity(source: np.ndarray, target: np.ndarray):
     return lambda points: scale * (points - a) @ U @ Vt + b
 
 
-REFINE = {"order": "auto", "refined order": 1.0}
-
-
-def fitted(adata):
+def fitted(adata, root: str):
     ep.tl.merw_graph(adata, use_rep="X_pca")
     ep.tl.embedding(adata)
+    ep.tl.pseudotime(adata, root=root)
     return adata
 
 
-def ordered(adata, root: str) -> dict[str, np.ndarray]:
-    """The order of all cells with each share of the refined one; the last stays in the object."""
-    orders = {}
-    for name, refine in REFINE.items():
-        ep.tl.pseudotime(adata, root=root, refine=refine)
-        orders[name] = adata.obs["entropath_pseudotime"].to_numpy()
-    return orders
-
-
-def agreement(new, ref, root: str, held: np.ndarray, joint: dict[str, np.ndarray]) -> dict[str, float]:
-    """Orders of new and of kept cells against the joint fit's."""
-    found = {}
-    for name, refine in REFINE.items():
-        ep.tl.pseudotime(ref, root=root, refine=refine)
-        ep.tl.project(new, ref)
-        for which, cells, where in (("new", new, held), ("kept", ref, ~held)):
-            score = spearmanr(cells.obs["entropath_pseudotime"], joint[name][where]).statistic
-            found[f"{name}, {which}"] = float(score)
-    return found
-
-
-def split(adata, root: str, joint, orders: dict[str, np.ndarray], seed: int) -> dict[str, float]:
+def split(adata, root: str, joint, seed: int) -> dict[str, float]:
     held = np.random.default_rng(seed).random(adata.n_obs) < 0.2
     held[adata.obs_names.get_loc(root)] = False
-    ref, new = fitted(adata[~held].copy()), adata[held].copy()
-    found = agreement(new, ref, root, held, orders)
+    ref, new = fitted(adata[~held].copy(), root), adata[held].copy()
+    ep.tl.project(new, ref)
     own = ep.tl.project(ref, ref, copy=True)
     target = joint.obsm["X_entropath"]
     place = similarity(ref.obsm["X_entropath"], target[~held])
     diameter = pdist(target).max()
+
+    def agreement(cells, joint, where) -> float:
+        return float(spearmanr(cells.obs["entropath_pseudotime"], joint.obs["entropath_pseudotime"][where])[0])
 
     def error(cells, where) -> float:
         return float(np.median(np.linalg.norm(place(cells.obsm["X_entropath"]) - target[where], axis=1)) / diameter)
 
     return {
         "own cells back": float(np.abs(own.obsm["X_entropath"] - ref.obsm["X_entropath"]).max()),
+        "own order back": float((own.obs["entropath_pseudotime"] - ref.obs["entropath_pseudotime"]).abs().max()),
         "error, new": error(new, held),
         "error, kept": error(ref, ~held),
-        **found,
+        "order, new": agreement(new, joint, held),
+        "order, kept": agreement(ref, joint, ~held),
         "remoteness, median new": float(new.obs["entropath_remoteness"].median()),
     }
 
@@ -102,16 +83,15 @@ def main() -> None:
     lines = []
     for name in options.data:
         adata, root = data(name)
-        joint = fitted(adata.copy())
-        orders = ordered(joint, root)
+        joint = fitted(adata.copy(), root)
         rows = []
         for seed in range(options.splits):
             print(f"{name}, split {seed + 1} of {options.splits}", file=sys.stderr, flush=True)
-            rows.append(split(adata, root, joint, orders, seed))
+            rows.append(split(adata, root, joint, seed))
         if not lines:
             lines = [f"| data | splits | {' | '.join(rows[0])} |", "|" + "---|" * (len(rows[0]) + 2)]
         means = [np.mean([row[k] for row in rows]) for k in rows[0]]
-        cells = [f"{m:.1e}" if k == "own cells back" else f"{m:.3f}" for k, m in zip(rows[0], means, strict=True)]
+        cells = [f"{m:.1e}" if k.startswith("own") else f"{m:.3f}" for k, m in zip(rows[0], means, strict=True)]
         lines.append(f"| {name} | {options.splits} | {' | '.join(cells)} |")
     (RESULTS / "projection.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

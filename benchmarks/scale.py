@@ -23,9 +23,9 @@ import numpy as np
 from speed import N_PCS, RESULTS, cells
 
 CHUNK = 100_000
-STAGES = ("sample", "votes", "landmarks", "cells", "writing")
+STAGES = ("joining", "landmarks", "cells", "writing")
 # What is shared among workers; the rest is done once, or by one process.
-SHARED = ("sample", "votes", "cells")
+SHARED = ("joining", "cells")
 
 
 def make_store(path: Path, n_cells: int) -> None:

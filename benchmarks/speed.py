@@ -150,14 +150,13 @@ def kernels() -> list[str]:
     from sklearn.manifold import smacof as sklearn_smacof
     from sklearn.neighbors import NearestNeighbors
 
-    from entropath_sc.core.diffusion import free_energy
-    from entropath_sc.core.landmarks import choose, landmark_set
-    from entropath_sc.core.mds import classical, smacof
-    from entropath_sc.core.model import diffuse
-    from entropath_sc.core.projection import nearest_landmarks
+    from entropath_sc.core.cells import Cells
+    from entropath_sc.core.layout import classical, smacof
+    from entropath_sc.core.pipeline import DEFAULT, dissimilarities, landmark_graph
+    from entropath_sc.core.search import nearest_landmarks
 
     X = cells(200_000)
-    landmarks = choose(X, N_LANDMARKS, "farthest").centres
+    landmarks = landmark_graph(Cells(X[:20_000]), DEFAULT, N_LANDMARKS)[0].centres
     product = np.empty((4096, N_LANDMARKS), dtype=np.float32)
     lines = []
     for k in (10, 50):  # the default number of landmarks a cell is placed among, and the paper's
@@ -180,15 +179,8 @@ def kernels() -> list[str]:
             f"{min(theirs):.2f} s ({min(theirs) / min(ours):.1f} times); "
             f"{min(gemm) / min(ours):.0%} of the rate of the matrix product alone"
         )
-    D = free_energy(
-        diffuse(
-            landmark_set(X[:20_000], None, choose(X[:20_000], N_LANDMARKS, "farthest"), "anchor").graph,
-            depth="auto",
-            max_depth=150,
-            diffusion="heat",
-        ).kernel
-    )
-    start = classical(D, 2)
+    D = dissimilarities(landmark_graph(Cells(X[:20_000]), DEFAULT, N_LANDMARKS)[1], DEFAULT)[0]
+    start = classical(D**2, 2)
     smacof(D[:50, :50], start[:50])
     began = time.perf_counter()
     layout = smacof(D, start)

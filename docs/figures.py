@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 import entropath_sc as ep
-from entropath_sc.core.diffusion import heat_kernel
+from entropath_sc.core.ensemble import PathEnsemble
+from entropath_sc.core.graph import Bridges, Graph
 from entropath_sc.core.perron import log_stationary, perron_pair
 
 IMAGES = Path(__file__).parent / "images"
@@ -36,102 +37,130 @@ def panels(n: int, height: float = 3.4) -> tuple[plt.Figure, np.ndarray]:
     return figure, axes
 
 
-def lattice(size: int, missing: np.ndarray) -> tuple[np.ndarray, sp.csr_matrix]:
-    """A square lattice without some of its nodes: positions, and the graph of what is left."""
+def lattice(size: int, missing: np.ndarray) -> tuple[np.ndarray, Graph]:
+    """A square lattice without some of its nodes: positions, and the graph of the largest connected part."""
     nodes = np.array([(x, y) for x in range(size) for y in range(size)])[~missing]
-    near = np.abs(nodes[:, None] - nodes[None]).sum(axis=2) == 1
-    return nodes, sp.csr_matrix(near.astype(float))
+    near = sp.csr_matrix((np.abs(nodes[:, None] - nodes[None]).sum(axis=2) == 1).astype(float))
+    label = sp.csgraph.connected_components(near)[1]
+    kept = label == np.bincount(label).argmax()
+    A = near[kept][:, kept]
+    bridges = Bridges(np.array([kept.sum()]), np.empty((0, 2), dtype=np.int64), np.empty(0))
+    return nodes[kept], Graph(A, np.ones(A.nnz), bridges)
+
+
+def at(nodes: np.ndarray, place: tuple[int, int]) -> int:
+    """The node at a place of the lattice."""
+    return int(np.flatnonzero((nodes == place).all(axis=1))[0])
+
+
+def walks() -> None:
+    """How often three walks visit each node of a lattice with holes."""
+    size = 24
+    nodes, graph = lattice(size, np.random.default_rng(3).random(size * size) < 0.12)
+    A = graph.affinity
+    degree = np.asarray(A.sum(axis=1)).ravel()
+    mass = {
+        "ordinary walk": degree / degree.sum(),
+        "maximum entropy walk": np.exp(log_stationary(A, perron_pair(A).log_psi)),
+        "either walk, equalised": np.full(len(nodes), 1 / len(nodes)),
+    }
+    figure, axes = panels(3)
+    for ax, (title, values) in zip(axes, mass.items(), strict=True):
+        dots = ax.scatter(*nodes.T, c=values * len(nodes), cmap="viridis", s=34, marker="s", vmin=0, vmax=3)
+        ax.set_title(title, size=11)
+        ax.set_aspect("equal")
+    figure.colorbar(dots, ax=axes, label="visits, relative to the mean", extend="max")
+    save(figure, "walks")
 
 
 def bottleneck() -> None:
-    """Two halls, joined by one door or by three: the ordinary walk hardly notices, path ensembles do."""
+    """Two halls, joined by one door or by three: more paths lead to the other side, so it is nearer."""
     figure, axes = panels(2, 3.1)
     size = 15
     for ax, doors in zip(axes, ([7], [3, 7, 11]), strict=True):
         grid = np.array([(x, y) for x in range(size) for y in range(size)])
-        missing = (grid[:, 0] == size // 2) & ~np.isin(grid[:, 1], doors)
-        nodes, A = lattice(size, missing)
-        kernel = heat_kernel(A.toarray() / perron_pair(A).lambda_max, 60.0, reach=60)
-        start = int(np.flatnonzero((nodes == (2, 7)).all(axis=1))[0])
-        energy = -np.log(kernel[start])
-        dots = ax.scatter(*nodes.T, c=energy, cmap="viridis", s=62, marker="s", vmin=3, vmax=12)
+        nodes, graph = lattice(size, (grid[:, 0] == size // 2) & ~np.isin(grid[:, 1], doors))
+        start = at(nodes, (2, 7))
+        energy = PathEnsemble.of(graph, 10.0).first_passages(np.array([start]))
+        dots = ax.scatter(*nodes.T, c=energy, cmap="viridis", s=62, marker="s", vmin=0, vmax=12)
         ax.scatter(*nodes[start], marker="*", s=160, color=ORANGE, edgecolor="white")
-        across = energy[(nodes == (12, 7)).all(axis=1)][0]
-        ax.set_title(f"{len(doors)} door{'s' if len(doors) > 1 else ''}: {across:.1f} to the same cell across", size=10)
+        across = at(nodes, (12, 2))
+        ax.scatter(*nodes[across], marker="o", s=50, color="none", edgecolor="white")
+        number = {1: "one door", 3: "three doors"}[len(doors)]
+        ax.set_title(f"{number}: {energy[across]:.1f} from the circle", size=10)
         ax.set_aspect("equal")
-    figure.colorbar(dots, ax=axes, label="free energy from the star")
+    figure.colorbar(dots, ax=axes, label="free energy of paths to the star")
     save(figure, "bottleneck")
 
 
-def walks() -> None:
-    """Where the ordinary walk and the maximum entropy walk spend their time, on a lattice with holes."""
-    size = 24
-    missing = np.random.default_rng(3).random(size * size) < 0.12
-    nodes, A = lattice(size, missing)
-    label = sp.csgraph.connected_components(A)[1]
-    kept = label == np.bincount(label).argmax()
-    nodes, A = nodes[kept], A[kept][:, kept]
-    degree = np.asarray(A.sum(axis=1)).ravel()
-    stationary = np.exp(log_stationary(A, perron_pair(A).log_psi))
-    figure, axes = panels(2)
-    for ax, mass, title in zip(
-        axes, (degree / degree.sum(), stationary), ("ordinary walk", "maximum entropy walk"), strict=True
-    ):
-        ax.scatter(*nodes.T, c=mass, cmap="viridis", s=34, marker="s")
-        ax.set_title(title)
-        ax.set_aspect("equal")
-    save(figure, "walks")
-
-
 def ensemble() -> None:
-    """All paths between two cells: how often they pass through each cell in between."""
+    """All paths between two cells: the share of their weight that passes through each cell in between."""
     grid = np.array([(x, y) for x in range(19) for y in range(19)])
-    missing = (np.abs(grid[:, 0] - 9) <= 1) & (np.abs(grid[:, 1] - 9) <= 4)
-    nodes, A = lattice(19, missing)
-    rescaled = A.toarray() / perron_pair(A).lambda_max
-    ends = [int(np.flatnonzero((nodes == cell).all(axis=1))[0]) for cell in ((2, 9), (16, 9))]
+    nodes, graph = lattice(19, (np.abs(grid[:, 0] - 9) <= 1) & (np.abs(grid[:, 1] - 10) <= 4))
+    one, other = at(nodes, (2, 9)), at(nodes, (16, 9))
     figure, axes = panels(3)
-    for ax, depth in zip(axes, (15, 60, 400), strict=True):
-        # Passing through x half way: what reaches it from one end, times what goes on to the other.
-        half = heat_kernel(rescaled, depth / 2, reach=40)
-        density = half[ends[0]] * half[ends[1]]
-        ax.scatter(*nodes.T, c=density / density.max(), cmap="viridis", s=38, marker="s")
-        ax.scatter(*nodes[ends].T, marker="*", s=150, color=ORANGE, edgecolor="white")
-        ax.set_title(f"depth {depth}: where paths are half way", size=10)
+    for ax, depth in zip(axes, (1, 10, 100), strict=True):
+        D = PathEnsemble.of(graph, float(depth)).free_energies()
+        # Free energies add up along a path, so what a detour through x costs is how rarely paths take it.
+        share = np.exp(D[one, other] - D[one] - D[other])
+        dots = ax.scatter(*nodes.T, c=share, cmap="viridis", s=38, marker="s", vmin=0, vmax=1)
+        ax.scatter(*nodes[[one, other]].T, marker="*", s=150, color=ORANGE, edgecolor="white")
+        ax.set_title(f"depth {depth}", size=10)
         ax.set_aspect("equal")
+    figure.colorbar(dots, ax=axes, label="share of the paths")
     save(figure, "ensemble")
 
 
+def length() -> None:
+    """Along a chain: free energies of all paths grow with the length, those of k steps with its square."""
+    n = 60
+    A = sp.diags([np.ones(n - 1)] * 2, [-1, 1]).tocsr()
+    graph = Graph(A, np.ones(A.nnz), Bridges(np.array([n]), np.empty((0, 2), dtype=np.int64), np.empty(0)))
+    steps = np.linalg.matrix_power(A.toarray() / perron_pair(A).lambda_max + np.eye(n), 60)
+    figure, ax = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
+    energy = PathEnsemble.of(graph, 10.0).free_energies()[10]
+    squared = np.log(steps[10, 10]) - np.log(steps[10])
+    along = np.arange(40)
+    ax.plot(along, (energy / energy[49])[10:50], color=BLUE, label="paths of all lengths")
+    ax.plot(along, (squared / squared[49])[10:50], color=ORANGE, label="paths of at most 60 steps")
+    ax.set(xlabel="cells apart", ylabel="free energy (relative)")
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
+    save(figure, "length")
+
+
 def depth() -> None:
-    """A roll at too small, chosen, and too large depth."""
-    adata = ep.datasets.swiss_roll(4000, random_state=0)
+    """A roll at a small, the default, and a large depth."""
+    adata = ep.datasets.swiss_roll(1500, random_state=1)
     ep.tl.merw_graph(adata, use_rep="X")
-    ep.tl.embedding(adata, n_landmarks=800)
-    chosen = adata.uns["entropath"]["depth"]["chosen"]
     truth = ep.datasets.geodesic(adata)
     figure, axes = panels(3)
-    for ax, (title, depth) in zip(axes, (("shallow", 0.1), ("chosen", chosen), ("deep", 40 * chosen)), strict=True):
-        ep.tl.embedding(adata, n_landmarks=800, depth=depth)
+    for ax, depth in zip(axes, (0.3, 10, 1000), strict=True):
+        ep.tl.embedding(adata, depth=depth)
         score = ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], truth)
         ax.scatter(*adata.obsm["X_entropath"].T, c=adata.obsm["intrinsic"][:, 0], cmap="viridis", s=2)
-        ax.set_title(f"{title}, depth {depth:g}: {score:.2f} with the geodesic", size=10)
+        ax.set_title(f"depth {depth:g}: {score:.2f} with the geodesic", size=10)
+        print(f"  depth {depth:g}: {score:.3f}")
     save(figure, "depth")
 
 
 def landmarks() -> None:
-    """The same roll through 400 landmarks: fresh neighbours, and the paths of all cells."""
+    """A roll through 400 landmarks: neighbours among landmarks, as in the paper, and the paths of all cells."""
     adata = ep.datasets.swiss_roll(4000, random_state=0)
-    ep.tl.merw_graph(adata, use_rep="X")
     truth = ep.datasets.geodesic(adata)
     figure, axes = panels(3)
     color = adata.obsm["intrinsic"][:, 0]
     axes[0].scatter(adata.X[:, 0], adata.X[:, 2], c=color, cmap="viridis", s=2)
     axes[0].set_title("4,000 cells on a roll", size=10)
-    for ax, graph in zip(axes[1:], ("knn", "compressed"), strict=True):
-        ep.tl.embedding(adata, n_landmarks=400, landmark_graph=graph)
+    for ax, (preset, title) in zip(
+        axes[1:], {"paper": "neighbours of landmarks (paper)", "default": "paths of all cells"}.items(), strict=True
+    ):
+        ep.tl.merw_graph(adata, use_rep="X", preset=preset)
+        ep.tl.embedding(adata, n_landmarks=400, preset=preset)
         score = ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], truth)
         ax.scatter(*adata.obsm["X_entropath"].T, c=color, cmap="viridis", s=2)
-        ax.set_title(f"400 landmarks, '{graph}': {score:.2f}", size=10)
+        ax.set_title(f"{title}: {score:.2f}", size=10)
+        print(f"  {preset}: {score:.3f}")
     save(figure, "landmarks")
 
 
@@ -180,6 +209,6 @@ def failure_modes() -> None:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="The neighbour graph has")
-    for figure in (bottleneck, walks, ensemble, depth, landmarks, failure_modes):
+    for figure in (walks, ensemble, bottleneck, length, depth, landmarks, failure_modes):
         print(figure.__name__)
         figure()

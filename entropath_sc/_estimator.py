@@ -8,24 +8,22 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import diffusion as diffusing
-from .core import landmarks as landmarking
-from .core import mds as scaling
-from .core.affinity import KERNELS, affinity, bridge_components, knn_distances
-from .core.model import DEPTH_RULES, embed
-from .core.placement import Carrier, Nodes
-from .tl._checks import check_choice, check_count, check_depth, threads
+from .core import layout as layouts
+from .core.cells import Cells
+from .core.graph import graph_of_cells
+from .core.neighbors import knn_distances
+from .core.nodes import Interpolator, Nodes
+from .core.pipeline import DEFAULT, N_LANDMARKS, N_NEIGHBORS, embed, landmark_graph
+from .tl._checks import check_choice, check_count, removed, settings_for, threads
+from .tl._merw_graph import KERNEL
 from .tl._nodes import warn_of_components
-from .tl._presets import PRESETS
-
-_EMBEDDING = PRESETS["default"]["embedding"]
 
 
 class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """EntroPath for arrays: fit an embedding to cells, and place others in it.
 
-    The same computation as :func:`entropath_sc.tl.embedding` on a representation without a neighbour graph: up to
-    `n_landmarks` samples are embedded through a neighbour graph; above, that many landmarks through the votes of all.
+    The same computation as :func:`entropath_sc.tl.embedding` on a representation without neighbours. Up to
+    `n_landmarks` samples are embedded through a neighbour graph; of more, that many landmarks, joined by all samples.
 
     Parameters
     ----------
@@ -37,12 +35,10 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Most samples that are embedded directly.
     landmarks
         `'farthest'`, `'kmeans'` or `'random'`.
-    kernel
-        `'tempered'`, `'alpha_decay'` or `'gaussian'`: the affinity of neighbours, where samples are embedded directly.
+    decay, bandwidth
+        The affinity of neighbours, as in :func:`entropath_sc.tl.merw_graph`, where samples are embedded directly.
     depth
-        A diffusion depth, or `'auto'` or `'knee'`.
-    dissimilarity
-        `'averaged'`, `'balanced'`, `'free_energy'` or `'normalised'`.
+        How many neighbour distances a path may wander.
     mds
         `'metric'` or `'classical'`.
     n_project
@@ -56,8 +52,6 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     embedding_ : array of shape (n_samples, n_components)
         Coordinates of the samples that were fitted.
-    depth_ : float
-        The diffusion depth that was used.
     nodes_ : the embedded samples, and how others are placed among them
     coordinates_ : array of shape (n_nodes, n_components)
         Their coordinates.
@@ -73,18 +67,19 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     (200, 2)
     """
 
+    @removed(kernel=KERNEL, dissimilarity="There is one dissimilarity, the free energy of all paths.")
     def __init__(
         self,
         n_components: int = 2,
         *,
-        n_neighbors: int = 15,
-        n_landmarks: int = 2000,
-        landmarks: str = _EMBEDDING["landmarks"],
-        kernel: str = PRESETS["default"]["merw_graph"]["kernel"],
-        depth: float | str = _EMBEDDING["depth"],
-        dissimilarity: str = _EMBEDDING["dissimilarity"],
+        n_neighbors: int = N_NEIGHBORS,
+        n_landmarks: int = N_LANDMARKS,
+        landmarks: str = DEFAULT.landmarks,
+        decay: float = DEFAULT.decay,
+        bandwidth: str = DEFAULT.bandwidth,
+        depth: float = DEFAULT.depth,
         mds: str = "metric",
-        n_project: int = _EMBEDDING["n_project"],
+        n_project: int = DEFAULT.n_project,
         random_state: int = 0,
         n_jobs: int | None = None,
     ) -> None:
@@ -92,9 +87,9 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_neighbors = n_neighbors
         self.n_landmarks = n_landmarks
         self.landmarks = landmarks
-        self.kernel = kernel
+        self.decay = decay
+        self.bandwidth = bandwidth
         self.depth = depth
-        self.dissimilarity = dissimilarity
         self.mds = mds
         self.n_project = n_project
         self.random_state = random_state
@@ -104,48 +99,34 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Embed the samples in the rows of ``X``; ``y`` is ignored."""
         _refuse_objects(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=3)
-        self._check_options(len(X))
-        with threads(self.n_jobs):
-            n_neighbors = min(self.n_neighbors, len(X) - 1)
-            if len(X) <= self.n_landmarks:
-                A = affinity(knn_distances(X, n_neighbors, random_state=self.random_state), kernel=self.kernel)
-                graph, bridges = bridge_components(A, X)
-                self.nodes_ = Nodes.at(X, n_project=self.n_project, n_neighbors=n_neighbors, coincide=True)
-            else:
-                chosen = landmarking.choose(X, self.n_landmarks, self.landmarks, random_state=self.random_state)
-                found = landmarking.landmark_set(
-                    X, None, chosen, "anchor", n_project=self.n_project, n_neighbors=n_neighbors
-                )
-                self.nodes_, graph, bridges = found.nodes, found.graph, found.bridges
-            what = "samples" if len(X) <= self.n_landmarks else "landmarks"
-            warn_of_components(bridges, stacklevel=3, what=what)
-            embedded = embed(
-                graph,
-                n_components=self.n_components,
-                depth=self.depth,
-                dissimilarity=self.dissimilarity,
-                mds=self.mds,
-            )
-        self.coordinates_ = embedded.coordinates
-        self.depth_ = embedded.diffused.depth
-        self.embedding_ = self.transform(X)
-        return self
-
-    def _check_options(self, n_samples: int) -> None:
         check_count("n_components", self.n_components, 1)
         check_count("n_neighbors", self.n_neighbors, 2)
         check_count("n_landmarks", self.n_landmarks, 3)
-        check_count("n_project", self.n_project, 1)
-        check_choice("landmarks", self.landmarks, landmarking.RULES)
-        check_choice("kernel", self.kernel, KERNELS)
-        check_choice("dissimilarity", self.dissimilarity, tuple(diffusing.DISSIMILARITIES))
-        check_choice("mds", self.mds, scaling.SOLVERS)
-        check_depth(self.depth, "heat", DEPTH_RULES)
-        n_nodes = min(n_samples, self.n_landmarks)
-        if self.n_components >= n_nodes:
+        check_choice("mds", self.mds, layouts.SOLVERS)
+        if self.n_components >= (n_nodes := min(len(X), self.n_landmarks)):
             raise ValueError(
                 f"n_components={self.n_components} must be below the number of samples or landmarks, {n_nodes}."
             )
+        names = ("decay", "bandwidth", "landmarks", "depth", "n_project")
+        settings = settings_for("default", **{name: getattr(self, name) for name in names})
+        n_neighbors = min(self.n_neighbors, len(X) - 1)
+        with threads(self.n_jobs):
+            if len(X) <= self.n_landmarks:
+                distances = knn_distances(X, n_neighbors, random_state=self.random_state)
+                graph, bandwidths = graph_of_cells(distances, X, decay=self.decay, bandwidth=self.bandwidth)
+                positions = np.ascontiguousarray(X, dtype=np.float32)
+                self.nodes_ = Nodes(positions, bandwidths, min(self.n_project, len(X)))
+            else:
+                _, graph = landmark_graph(
+                    Cells(X), settings, self.n_landmarks, n_neighbors=n_neighbors, random_state=self.random_state
+                )
+                self.nodes_ = graph.nodes
+            warn_of_components(graph.bridges, "samples" if graph.nodes is None else "landmarks")
+            found = embed(graph, settings, n_components=self.n_components, mds=self.mds)
+        self.coordinates_ = found.coordinates
+        self._exact = graph.nodes is None
+        self.embedding_ = self.transform(X)
+        return self
 
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
         """Embed the samples in the rows of ``X``, and return their coordinates."""
@@ -157,7 +138,8 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         _refuse_objects(X)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with threads(self.n_jobs):
-            return Carrier(self.nodes_, self.coordinates_)(X).astype(X.dtype)
+            placed = Interpolator(self.nodes_, self.coordinates_, exact=self._exact)
+            return placed(*self.nodes_.nearest(X)).astype(X.dtype)
 
     @property
     def _n_features_out(self) -> int:

@@ -7,47 +7,31 @@ from dataclasses import dataclass
 DEFAULT_KEY = "entropath"
 
 
+def _named(form: str) -> property:
+    return property(lambda self: form.format(self.key))
+
+
 @dataclass(frozen=True)
 class Keys:
     """The fields that belong to one ``key_added``."""
 
     key: str = DEFAULT_KEY
 
-    @property
-    def uns(self) -> str:
-        return self.key
-
-    @property
-    def affinity(self) -> str:
-        return f"{self.key}_affinity"
-
-    @property
-    def transitions(self) -> str:
-        return f"{self.key}_transitions"
-
-    @property
-    def stationary(self) -> str:
-        return f"{self.key}_stationary"
-
-    @property
-    def coordinates(self) -> str:
-        return f"X_{self.key}"
-
-    @property
-    def landmark(self) -> str:
-        return f"{self.key}_landmark"
-
-    @property
-    def pseudotime(self) -> str:
-        return f"{self.key}_pseudotime"
-
-    @property
-    def potential(self) -> str:
-        return f"{self.key}_potential"
-
-    @property
-    def remoteness(self) -> str:
-        return f"{self.key}_remoteness"
+    uns = _named("{}")
+    # obsm
+    coordinates = _named("X_{}")
+    scales = _named("{}_scales")
+    # obsp
+    affinity = _named("{}_affinity")
+    lengths = _named("{}_lengths")
+    transitions = _named("{}_transitions")
+    # obs
+    stationary = _named("{}_stationary")
+    landmark = _named("{}_landmark")
+    pseudotime = _named("{}_pseudotime")
+    potential = _named("{}_potential")
+    remoteness = _named("{}_remoteness")
 
     def carried(self, label: str) -> str:
+        """The column of a label that `project` carries over."""
         return f"{self.key}_{label}"

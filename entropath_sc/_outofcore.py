@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from anndata.io import write_elem
 from scanpy import logging as logg
 from sklearn.utils import gen_batches
 
 from ._keys import Keys
-from .core import landmarks as landmarking
-from .core import ordering
-from .core.model import embed
-from .core.placement import Carrier, Nodes
-from .tl._adata import storable
-from .tl._lazy import by_rows, map_cells
-from .tl._nodes import diagnostics, landmark_cells
+from .core.nodes import Interpolator
+from .core.pipeline import Settings, between, embed, landmark_graph, order, root_in, terminal_corrected
+from .tl._adata import named, storable
+from .tl._blocks import BlockedCells
+from .tl._embedding import diagnostics
+from .tl._nodes import stored_graph, stored_order, warn_of_components
 from .tl._progress import progress
-from .tl._reference import stored_nodes
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
 SCANNED = 200_000
+NO_CELLS = np.empty(0, dtype=np.int64)
 
 Cells = Sequence[str] | tuple[str, str]
 
@@ -34,15 +34,14 @@ def run_out_of_core(
     source: Path,
     target: Path,
     *,
+    settings: Settings,
     root: Cells | None,
     terminal: Cells | None,
     use_rep: str,
     key: str,
-    kernel: str,
     n_neighbors: int,
     embedding: dict[str, Any],
     pseudotime: dict[str, Any],
-    random_state: int,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Embed and order the cells of ``source`` and write all of it, with the results, to ``target``.
@@ -56,75 +55,64 @@ def run_out_of_core(
     X = _representation(group, use_rep)
     roots = None if root is None else _positions(group["obs"], root, "--root")
     terminals = None if terminal is None else _positions(group["obs"], terminal, "--terminal")
-    if roots is not None and terminals is not None and len(np.intersect1d(roots, terminals)):
-        raise ValueError("A cell is given both as root and as terminal.")
-    n_landmarks = embedding["n_landmarks"]
+    if not isinstance(root, tuple):
+        _refuse_shared(roots, terminals)
+    n_landmarks, keys = embedding["n_landmarks"], Keys(key)
     if X.shape[0] <= n_landmarks:
         raise ValueError(f"{source} has only {X.shape[0]} cells, and {n_landmarks} landmarks: leave --out-of-core out.")
     work = target.with_name(target.name + ".partial")
     work.mkdir(parents=True, exist_ok=True)
-    store = work / "blocks.zarr"
-    start = logg.info(f"embedding {X.shape[0]} cells in {X.numblocks[0]} blocks; finished blocks are kept in {work}")
     seconds = _Seconds()
     with progress() as report:
-        landmarks = landmarking.choose(X, n_landmarks, embedding["landmarks"], random_state=random_state)
-        seconds.took("sample")
-        part = landmark_cells(
-            X,
-            None,
-            landmarks,
-            embedding["landmark_graph"],
-            {"n_neighbors": n_neighbors, "kernel": kernel, "decay": 40.0},
-            embedding["n_project"],
-            use_rep=use_rep,
-            store=store,
-            report=report,
+        cells = BlockedCells(X, report, store=work / "blocks.zarr")
+        start = logg.info(f"embedding {X.shape[0]} cells in {cells.X.numblocks[0]} blocks, which are kept in {work}")
+        landmarks, graph = landmark_graph(
+            cells, settings, n_landmarks, n_neighbors=n_neighbors, random_state=embedding["random_state"]
         )
-        seconds.took("votes")
-        options = ("n_components", "depth", "max_depth", "diffusion", "dissimilarity", "mds")
-        embedded = embed(part.graph, **{name: embedding[name] for name in options}, report=report)
-        coordinates = embedded.coordinates.astype(np.float32)
-        found, potentials = _potentials(X, part.graph, part.nodes, embedded, roots, terminals, pseudotime)
-        values = np.hstack([coordinates, potentials])
+        warn_of_components(graph.bridges, "landmarks")
+        seconds.took("joining")
+        found = embed(graph, settings, n_components=embedding["n_components"], mds=embedding["mds"], report=report)
+        coordinates = found.coordinates.astype(np.float32)
+        values, ordered = coordinates, None
+        if roots is not None:
+            roots = _one_root(graph, settings, cells, roots, root)
+            _refuse_shared(roots, terminals)
+            ends = [roots] if terminals is None else [roots, terminals]
+            ordered = order(graph, settings, [graph.sources(cells, some) for some in ends])
+            values = np.hstack([coordinates, ordered.potentials])
         seconds.took("landmarks")
-        carrier = Carrier(part.nodes, values)
-        table = map_cells(X, carrier, values.shape[1], np.float64, store=store, stage="cells", report=report)
-        ranges = _ranges(table[:, coordinates.shape[1] :])
+        table = cells.map(graph.nodes, Interpolator(graph.nodes, values), values.shape[1], np.float64, "cells")
         seconds.took("cells")
 
         result = work / "result.zarr"
         shutil.rmtree(result, ignore_errors=True)
         shutil.copytree(source, result)
-        keys = Keys(key)
         written: Any = zarr.open_group(result, mode="r+", use_consolidated=False)
-        marks = {"chosen": part.cells, "roots": roots, "terminals": terminals}
-        published = pseudotime["preset"] == "paper"
-        _write_cells(written, keys, table, coordinates.shape[1], ranges, marks, published, report)
-
-    barcodes = _index(group["obs"])
-    kept = stored_nodes(part.nodes, barcodes.oindex[part.cells], embedded, part.graph)
-    entry = {
-        "params": {"embedding": {**embedding, "use_rep": use_rep, "random_state": random_state}},
-        **diagnostics(embedded),
-        "landmarks": kept,
-    }
-    if found is not None:
-        entry["params"]["pseudotime"] = pseudotime
-        entry["pseudotime"] = {
-            "roots": barcodes.oindex[roots],
-            "terminals": None if terminals is None else barcodes.oindex[terminals],
-            "on": "landmarks",
-            "depth": found.depth,
-            "refined": found.refined,
-            "agreement": found.agreement,
-            "smoothness": found.smoothness,
+        barcodes, chosen = _index(group["obs"]), landmarks.cells
+        is_landmark = np.zeros(X.shape[0], dtype=bool)
+        is_landmark[chosen] = True
+        columns = {keys.landmark: is_landmark}
+        entry = {
+            "params": {"embedding": {**embedding, "use_rep": use_rep}},
+            **diagnostics(found),
+            "landmarks": stored_graph(graph, chosen, barcodes.oindex[chosen], coordinates),
         }
-        if terminals is None:
-            kept |= {"potential": found.values, "pseudotime": ordering.between(found.values, *ranges[0])}
-        else:
-            columns = {"potential": keys.potential, "pseudotime": keys.pseudotime}
-            kept |= {name: written["obs"][column].oindex[part.cells] for name, column in columns.items()}
-    _write_uns(written, keys, entry)
+        if ordered is not None:
+            potentials = table[:, coordinates.shape[1] :]
+            ranges = _ranges(potentials)
+            columns[keys.potential] = potentials[:, 0]
+            columns[keys.pseudotime] = potentials.map_blocks(
+                _scaled, ranges, settings, drop_axis=1, dtype=np.float64, meta=np.empty(0)
+            )
+        write_elem(written["obsm"], keys.coordinates, table[:, : coordinates.shape[1]].astype(np.float32))
+        _write_columns(written["obs"], columns, drop=(keys.potential, keys.pseudotime))
+        if ordered is not None:
+            _pin(written["obs"], keys, ranges, *ends)
+            at_landmarks = written["obs"][keys.pseudotime].oindex[chosen]
+            entry["params"]["pseudotime"] = pseudotime
+            named_ends = [barcodes.oindex[some] for some in ends]
+            entry["pseudotime"] = stored_order(ordered, named_ends, graph.nodes, use_rep, at_landmarks)
+        write_elem(written.require_group("uns"), keys.uns, storable(entry))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")  # anndata writes it in format 3 too
         zarr.consolidate_metadata(str(result))
@@ -137,9 +125,24 @@ def run_out_of_core(
     return {
         "cells": X.shape[0],
         "landmarks": n_landmarks,
-        "depth": f"{embedded.diffused.depth:g}",
+        "depth": f"{found.depth.depth:g}",
         "seconds": ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items()),
     }
+
+
+def _refuse_shared(roots: np.ndarray | None, terminals: np.ndarray | None) -> None:
+    if roots is not None and terminals is not None and len(np.intersect1d(roots, terminals)):
+        raise ValueError("A cell is given both as root and as terminal.")
+
+
+def _one_root(graph, settings: Settings, cells: BlockedCells, roots: np.ndarray, root: Cells) -> np.ndarray:
+    """The roots, or the one that a category stands for."""
+    if not isinstance(root, tuple):
+        return roots
+    found = root_in(graph, settings, cells, roots)
+    if found is None:
+        raise ValueError(f"--root-label: {root[0]} == {root[1]!r} is everywhere. Give a barcode with --root.")
+    return np.array([found])
 
 
 class _Seconds(dict):
@@ -157,9 +160,9 @@ def _representation(group, use_rep: str):
     from anndata.experimental import read_elem_lazy
 
     if "obsm" not in group or use_rep not in group["obsm"]:
-        there = ", ".join(map(repr, group["obsm"])) if "obsm" in group else "nothing"
+        there = named(group["obsm"] if "obsm" in group else ())
         raise KeyError(f"There is no obsm/{use_rep} in the store; obsm holds {there}. Name one with --use-rep.")
-    return by_rows(read_elem_lazy(group["obsm"][use_rep]))
+    return read_elem_lazy(group["obsm"][use_rep])
 
 
 def _index(obs):
@@ -206,39 +209,6 @@ def _scan(array, wanted: list) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _potentials(
-    X,
-    graph,
-    nodes: Nodes,
-    embedded,
-    roots: np.ndarray | None,
-    terminals: np.ndarray | None,
-    options: dict[str, Any],
-) -> tuple[ordering.Potential | None, np.ndarray]:
-    """The search from the roots, and the free energies from roots and terminals on the landmarks, as columns."""
-    if roots is None:
-        return None, np.empty((graph.shape[0], 0))
-    depth = embedded.diffused.depth if options["depth"] == "embedding" else options["depth"]
-
-    def from_cells(cells: np.ndarray, like: ordering.Potential | None = None) -> ordering.Potential:
-        return ordering.potential_from(
-            graph,
-            embedded.diffused.lambda_max,
-            nodes.mass(X, cells),
-            X=nodes.positions,
-            kind=options["potential"],
-            diffusion=options["diffusion"],
-            depth=depth,
-            refine=options["refine"],
-            means=True,
-            like=like,
-        )
-
-    found = from_cells(roots)
-    columns = [found.values] if terminals is None else [found.values, from_cells(terminals, like=found).values]
-    return found, np.stack(columns, axis=1)
-
-
 def _ranges(potentials) -> list[tuple[float, float]]:
     import dask
 
@@ -246,59 +216,29 @@ def _ranges(potentials) -> list[tuple[float, float]]:
     return [(float(low), float(high)) for low, high in dask.compute(*columns)]
 
 
-def _write_cells(
-    group,
-    keys: Keys,
-    table,
-    n_components: int,
-    ranges: list[tuple[float, float]],
-    marks: dict[str, np.ndarray | None],
-    published: bool,
-    report,
+def _scaled(potentials: np.ndarray, ranges: list[tuple[float, float]], settings: Settings) -> np.ndarray:
+    """Pseudotime of a block, from its potentials and the range that they have in all blocks."""
+    scaled = between(potentials, *np.array(ranges).T)
+    if scaled.shape[1] == 1:
+        return scaled[:, 0]
+    return terminal_corrected(scaled[:, 0], scaled[:, 1], settings)
+
+
+def _write_columns(obs, columns: dict[str, Any], drop: tuple[str, ...]) -> None:
+    """Write columns of `obs`, in the place of those of the same names and of those to drop."""
+    for name in {*columns, *drop} & set(obs):
+        del obs[name]
+    for name, values in columns.items():
+        write_elem(obs, name, values)
+    before = [name for name in obs.attrs["column-order"] if name not in (*columns, *drop)]
+    obs.attrs["column-order"] = before + list(columns)
+
+
+def _pin(
+    obs, keys: Keys, ranges: list[tuple[float, float]], roots: np.ndarray, terminals: np.ndarray = NO_CELLS
 ) -> None:
-    """Coordinates, free energy, order and landmarks, block by block."""
-    n_cells, block = table.shape[0], table.chunksize[0]
-    obs = group["obs"]
-    coordinates = _array(group["obsm"], keys.coordinates, (n_cells, n_components), block, np.float32)
-    landmark = _array(obs, keys.landmark, (n_cells,), block, bool)
-    columns = [keys.landmark]
-    if ranges:
-        potential = _array(obs, keys.potential, (n_cells,), block, np.float64)
-        order = _array(obs, keys.pseudotime, (n_cells,), block, np.float64)
-        columns += [keys.potential, keys.pseudotime]
-    for some in gen_batches(n_cells, block):
-        values = np.asarray(table[some])
-        coordinates[some] = values[:, :n_components].astype(np.float32)
-        landmark[some] = _marked(marks["chosen"], some)
-        if ranges:
-            free = values[:, n_components:]
-            low, high = np.array(ranges).T
-            scaled = ordering.between(free, low, high)
-            is_root = _marked(marks["roots"], some)
-            free[is_root, 0], scaled[is_root, 0] = low[0], 0.0
-            if marks["terminals"] is not None:
-                scaled[_marked(marks["terminals"], some), 1] = 0.0
-                scaled[:, 0] = ordering.terminal_corrected(scaled[:, 0], scaled[:, 1], published=published)
-            potential[some], order[some] = free[:, 0], scaled[:, 0]
-        report("writing", some.stop, n_cells)
-    named = list(obs.attrs["column-order"])
-    obs.attrs["column-order"] = named + [column for column in columns if column not in named]
-
-
-def _marked(cells: np.ndarray, some: slice) -> np.ndarray:
-    inside = np.zeros(some.stop - some.start, dtype=bool)
-    inside[cells[(cells >= some.start) & (cells < some.stop)] - some.start] = True
-    return inside
-
-
-def _array(group, name: str, shape: tuple[int, ...], block: int, dtype):
-    """A new array with anndata's marks, in the place of one of the same name."""
-    array = group.create_array(name, shape=shape, chunks=(block, *shape[1:]), dtype=dtype, overwrite=True)
-    array.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-    return array
-
-
-def _write_uns(group, keys: Keys, entry: dict[str, Any]) -> None:
-    from anndata.io import write_elem
-
-    write_elem(group.require_group("uns"), keys.uns, storable(entry))
+    """Roots come first, and terminals last."""
+    obs[keys.potential].oindex[roots] = ranges[0][0]
+    obs[keys.pseudotime].oindex[roots] = 0.0
+    if len(terminals):
+        obs[keys.pseudotime].oindex[terminals] = 1.0

@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .core.affinity import KERNELS
-from .core.diffusion import DIFFUSIONS, DISSIMILARITIES
-from .core.landmarks import GRAPHS, RULES
-from .core.mds import SOLVERS
-from .core.model import DEPTH_RULES
-from .core.ordering import POTENTIALS, SCALINGS
-from .tl._adata import cell_indices
-from .tl._checks import check_count, check_depth, check_key, check_refine
-from .tl._ground import GROUNDS
-from .tl._presets import PRESETS, with_preset
+from ._keys import DEFAULT_KEY, Keys
+from .core.kernel import BANDWIDTHS
+from .core.landmarks import RULES
+from .core.layout import SOLVERS
+from .core.pipeline import N_LANDMARKS, N_NEIGHBORS, PRESETS, SCALINGS, Settings
+from .tl._adata import cell_indices, named
+from .tl._checks import check_count, check_key, settings_for
 
+SUFFIXES = (".h5ad", ".zarr")
 DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, and write the file with the results.
 
 The input needs a PCA (obsm/X_pca, or another representation named by --use-rep), or counts and --preprocess. It is
@@ -45,7 +43,7 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("input", type=Path, help="in.h5ad or in.zarr")
     add("-o", "--output", type=Path, required=True, help="out.h5ad or out.zarr")
     add("--root", nargs="+", metavar="BARCODE", help="cells where the order begins; without a root there is no order")
-    add("--root-label", nargs=2, metavar=("COLUMN", "CATEGORY"), help="all cells of a category as roots")
+    add("--root-label", nargs=2, metavar=("COLUMN", "CATEGORY"), help="begin at the cell deepest inside a category")
     add("--terminal", nargs="+", metavar="BARCODE", help="cells where the order ends")
     add("--preprocess", action="store_true", help="X holds counts: normalise, log, 2,000 variable genes, 50 components")
     add("--out-of-core", action="store_true", help="zarr to zarr, block by block; goes on after an interruption")
@@ -55,35 +53,10 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="replace an output that is there")
     add("--quiet", action="store_true", help="no progress")
 
-    graph = parser.add_argument_group("graph")
-    graph.add_argument("--neighbors-key")
-    graph.add_argument("--use-rep", help="representation to work in (default: that of the neighbours, else X_pca)")
-    graph.add_argument(
-        "--n-neighbors", type=int, help="search neighbourhoods of this size (default: those there, or 15)"
-    )
-    graph.add_argument("--kernel", choices=KERNELS)
-    embedding = parser.add_argument_group("embedding")
-    embedding.add_argument("--n-components", type=int, default=2)
-    embedding.add_argument("--n-landmarks", type=int, default=2000)
-    embedding.add_argument("--landmarks", choices=RULES)
-    embedding.add_argument("--landmark-graph", choices=GRAPHS)
-    embedding.add_argument("--depth", type=_number, help="a number, 'auto' or 'knee'")
-    embedding.add_argument("--max-depth", type=int, default=150)
-    embedding.add_argument("--diffusion", choices=DIFFUSIONS)
-    embedding.add_argument("--dissimilarity", choices=tuple(DISSIMILARITIES))
-    embedding.add_argument("--mds", choices=SOLVERS, default="metric")
-    embedding.add_argument("--n-project", type=int)
-    order = parser.add_argument_group("order")
-    order.add_argument("--order-depth", type=_number, help="a number, 'auto' or 'embedding'")
-    order.add_argument("--potential", choices=POTENTIALS)
-    order.add_argument("--refine", type=_number, default="auto", help="share of the refined order, 0 to 1, or 'auto'")
-    order.add_argument("--order-on", choices=GROUNDS, default="auto", help="what paths lead through")
-    order.add_argument("--scaling", choices=SCALINGS, default="minmax")
-    common = parser.add_argument_group("all steps")
-    common.add_argument("--preset", choices=tuple(PRESETS), default="default")
-    common.add_argument("--key-added", default="entropath")
-    common.add_argument("--random-state", type=int, default=0)
-    common.add_argument("--n-jobs", type=int)
+    for group, arguments in OPTIONS.items():
+        section = parser.add_argument_group(group)
+        for name, settings in arguments.items():
+            section.add_argument(f"--{name}", **settings)
     return parser
 
 
@@ -92,6 +65,32 @@ def _number(text: str) -> float | str:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         return text
+
+
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "graph": {
+        "neighbors-key": {},
+        "use-rep": {"help": "representation to work in (default: that of the neighbours, else X_pca)"},
+        "n-neighbors": {"type": int, "help": "search neighbourhoods of this size (default: those there, or 15)"},
+        "decay": {"type": float},
+        "bandwidth": {"choices": BANDWIDTHS},
+    },
+    "embedding": {
+        "n-components": {"type": int, "default": 2},
+        "n-landmarks": {"type": int, "default": N_LANDMARKS},
+        "landmarks": {"choices": RULES},
+        "mds": {"choices": SOLVERS, "default": "metric"},
+        "n-project": {"type": int},
+    },
+    "order": {"scaling": {"choices": SCALINGS, "default": "minmax"}},
+    "all steps": {
+        "preset": {"choices": tuple(PRESETS), "default": "default"},
+        "depth": {"type": _number, "help": "neighbour distances that a path may wander (default: 10)"},
+        "key-added": {"default": DEFAULT_KEY},
+        "random-state": {"type": int, "default": 0},
+        "n-jobs": {"type": int},
+    },
+}
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -130,41 +129,30 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
 def _check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuse, before anything is read, what cannot end well."""
     source, target = options.input, options.output
-    if not source.exists():
-        parser.error(f"there is no {source}.")
-    for path in (source, target):
-        if path.suffix not in (".h5ad", ".zarr"):
-            parser.error(f"{path} must end in .h5ad or .zarr.")
-    if target.resolve() == source.resolve():
-        parser.error("the output must not be the input: it is never overwritten.")
-    if source.resolve() in target.resolve().parents:
-        parser.error("the output must not lie inside the input: it is never changed.")
-    if target.exists() and not options.overwrite:
-        parser.error(f"{target} is there already. Choose another name, or pass --overwrite.")
-    if options.root and options.root_label:
-        parser.error("give --root or --root-label, not both.")
-    if options.terminal and not (options.root or options.root_label):
-        parser.error("--terminal needs a root.")
-    if options.refine != "auto" and not (options.root or options.root_label):
-        parser.error("--refine needs a root.")
-    if options.color and not options.figures:
-        parser.error("--color is for --figures.")
-    if options.figures and options.n_components < 2:
-        parser.error("--figures needs at least two components: raise --n-components.")
-    if options.scheduler and not options.out_of_core:
-        parser.error("--scheduler is for --out-of-core.")
+    has_root = options.root or options.root_label
+    refused = {
+        f"there is no {source}.": not source.exists(),
+        f"{source} must end in .h5ad or .zarr.": source.suffix not in SUFFIXES,
+        f"{target} must end in .h5ad or .zarr.": target.suffix not in SUFFIXES,
+        "the output must not be the input: it is never overwritten.": target.resolve() == source.resolve(),
+        "the output must not lie inside the input: it is never changed.": source.resolve() in target.resolve().parents,
+        f"{target} is there already. Choose another name, or pass --overwrite.": target.exists()
+        and not options.overwrite,
+        "give --root or --root-label, not both.": options.root and options.root_label,
+        "--terminal needs a root.": options.terminal and not has_root,
+        "--color is for --figures.": options.color and not options.figures,
+        "--figures needs at least two components: raise --n-components.": options.figures and options.n_components < 2,
+        "--scheduler is for --out-of-core.": options.scheduler and not options.out_of_core,
+    }
     if options.out_of_core:
-        if (source.suffix, target.suffix) != (".zarr", ".zarr"):
-            parser.error("--out-of-core reads .zarr and writes .zarr; `adata.write_zarr` converts.")
-        for name in ("preprocess", "neighbors_key", "kernel", "figures", "n_jobs"):
-            if getattr(options, name):
-                parser.error(f"--{name.replace('_', '-')} does not go with --out-of-core.")
-        if options.landmark_graph == "compressed":
-            parser.error("--landmark-graph compressed needs all cells in memory; --out-of-core uses anchor or knn.")
-        if options.order_on == "cells":
-            parser.error("--order-on cells needs all cells in memory; with --out-of-core landmarks carry the order.")
-        if options.scaling != "minmax":
-            parser.error("--out-of-core always uses --scaling minmax.")
+        is_zarr = (source.suffix, target.suffix) == (".zarr", ".zarr")
+        refused["--out-of-core reads .zarr and writes .zarr; `adata.write_zarr` converts."] = not is_zarr
+        for name in ("preprocess", "neighbors_key", "decay", "bandwidth", "figures", "n_jobs"):
+            refused[f"--{name.replace('_', '-')} does not go with --out-of-core."] = getattr(options, name)
+        refused["--out-of-core always uses --scaling minmax."] = options.scaling != "minmax"
+    for why, applies in refused.items():
+        if applies:
+            parser.error(why)
 
 
 def _roots(options: argparse.Namespace) -> list[str] | tuple[str, str] | None:
@@ -173,40 +161,21 @@ def _roots(options: argparse.Namespace) -> list[str] | tuple[str, str] | None:
 
 def _check_values(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuse what the functions would refuse later, after hours perhaps."""
-    embedding, order = _embedding(options), _order(options)
     try:
+        _settings(options)
         check_key(options.key_added)
-        for name, least in (("n_components", 1), ("n_landmarks", 3), ("max_depth", 1), ("n_project", 1)):
-            check_count(name, embedding[name], least)
-        check_depth(embedding["depth"], embedding["diffusion"], DEPTH_RULES)
-        check_depth(order["depth"], order["diffusion"], ("auto", "embedding"))
-        check_refine(order["refine"], order["potential"], order["diffusion"])
+        least = {"n_components": 1, "n_landmarks": 3, "random_state": 0, "n_neighbors": 2}
+        for name, value in vars(options).items():
+            if name in least and value is not None:
+                check_count(name, value, least[name])
     except ValueError as error:
         parser.error(str(error))
 
 
-EMBEDDING = ("landmarks", "landmark_graph", "n_project", "depth", "diffusion", "dissimilarity")
-PLAIN = ("n_components", "n_landmarks", "max_depth", "mds")
-
-
-def _embedding(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of the embedding, with those of the preset."""
-    governed = {name: getattr(options, name) for name in EMBEDDING}
-    chosen = dict(zip(governed, with_preset(options.preset, "embedding", **governed), strict=True))
-    return chosen | {name: getattr(options, name) for name in PLAIN}
-
-
-def _order(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of the order, with those of the preset."""
-    governed = {"depth": options.order_depth, "diffusion": options.diffusion, "potential": options.potential}
-    chosen = dict(zip(governed, with_preset(options.preset, "pseudotime", **governed), strict=True))
-    return {
-        **chosen,
-        "refine": options.refine,
-        "scaling": options.scaling,
-        "on": options.order_on,
-        "preset": options.preset,
-    }
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings of the preset, with the options that were given."""
+    given = {name: getattr(options, name) for name in ("decay", "bandwidth", "landmarks", "n_project", "depth")}
+    return settings_for(options.preset, **given)
 
 
 def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
@@ -226,43 +195,65 @@ def _in_memory(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError("A cell is given both as root and as terminal.")
     for color in options.color:
         if color not in adata.obs and color not in adata.var_names and not color.startswith(f"{options.key_added}_"):
-            there = ", ".join(map(repr, adata.obs.columns[:12])) or "none"
-            raise ValueError(f"--color: {color!r} is neither a gene nor a column of obs; columns are {there}.")
+            columns = named(adata.obs.columns)
+            raise ValueError(f"--color: {color!r} is neither a gene nor a column of obs; columns are {columns}.")
     if options.preprocess:
         _preprocess(adata, options.n_neighbors or 15)
     elif not (options.use_rep or options.neighbors_key or "neighbors" in adata.uns or "X_pca" in adata.obsm):
         raise ValueError(
             f"{options.input} has neither neighbours nor a PCA (obsm/X_pca). If X holds counts, pass --preprocess; "
-            f"else name a representation with --use-rep: obsm holds {', '.join(adata.obsm) or 'nothing'}."
+            f"else name a representation with --use-rep: obsm holds {named(adata.obsm)}."
         )
     shared = {"preset": options.preset, "key_added": options.key_added}
     if options.n_neighbors and not (options.preprocess or options.neighbors_key):
         options.use_rep = options.use_rep or "X_pca"  # search anew, whatever neighbours there are
-    if options.neighbors_key or options.kernel or options.use_rep:
+    if options.neighbors_key or options.decay or options.bandwidth or options.n_neighbors:
         tl.merw_graph(
             adata,
             neighbors_key=options.neighbors_key,
             use_rep=options.use_rep,
-            n_neighbors=options.n_neighbors,
-            kernel=options.kernel,
+            n_neighbors=None if options.preprocess else options.n_neighbors,
+            decay=options.decay,
+            bandwidth=options.bandwidth,
             random_state=options.random_state,
             **shared,
         )
-    tl.embedding(adata, **_embedding(options), **shared, random_state=options.random_state, n_jobs=options.n_jobs)
-    if root is not None:
-        tl.pseudotime(adata, root=root, terminal=options.terminal, **_order(options), key_added=options.key_added)
+    names = "n_components n_landmarks landmarks depth mds n_project use_rep random_state n_jobs".split()
+    tl.embedding(adata, **{name: getattr(options, name) for name in names}, **shared)
+    keys = Keys(options.key_added)
+    if root is None:
+        _forget_order(adata, keys)
+    else:
+        # Without neighbours the embedding's landmarks carry the order too.
+        has_neighbors = "neighbors" in adata.uns or keys.affinity in adata.obsp
+        tl.pseudotime(
+            adata,
+            root=root,
+            terminal=options.terminal,
+            depth=options.depth,
+            scaling=options.scaling,
+            n_landmarks=None if has_neighbors else options.n_landmarks,
+            **shared,
+        )
     if options.figures is not None:
         _draw(adata, options.figures, options.color, options.key_added, ordered=root is not None)
     _write(adata, options.output)
-    found = adata.uns[options.key_added]
-    summary = {
+    return {
         "cells": adata.n_obs,
-        "landmarks": int(adata.obs[f"{options.key_added}_landmark"].sum()),
-        "depth": f"{found['depth']['chosen']:g}",
+        "landmarks": int(adata.obs[keys.landmark].sum()),
+        "depth": f"{adata.uns[keys.uns]['depth']['chosen']:g}",
+        "written": options.output,
     }
-    if root is not None:
-        summary["refined"] = f"{found['pseudotime']['refined']:.0%} of the order"
-    return {**summary, "written": options.output}
+
+
+def _forget_order(adata, keys: Keys) -> None:
+    """An order of an earlier run does not go with a new embedding."""
+    for name in (keys.pseudotime, keys.potential):
+        if name in adata.obs:
+            del adata.obs[name]
+    entry = adata.uns[keys.uns]
+    params = {step: params for step, params in entry["params"].items() if step != "pseudotime"}
+    adata.uns[keys.uns] = {name: part for name, part in entry.items() if name != "pseudotime"} | {"params": params}
 
 
 def _preprocess(adata, n_neighbors: int) -> None:
@@ -326,9 +317,11 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
 
     from ._outofcore import run_out_of_core
 
-    embedding = _embedding(options)
-    if embedding["landmark_graph"] == "auto":
-        embedding["landmark_graph"] = "anchor"
+    settings = _settings(options)
+    names = ("n_components", "n_landmarks", "mds", "preset", "random_state")
+    embedding = {name: getattr(options, name) for name in names}
+    embedding |= {name: getattr(settings, name) for name in ("landmarks", "depth", "n_project")}
+    pseudotime = {"depth": settings.depth, "scaling": "minmax", "n_landmarks": options.n_landmarks}
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client
@@ -337,15 +330,14 @@ def _out_of_core(options: argparse.Namespace) -> dict[str, Any]:
         summary = run_out_of_core(
             options.input,
             options.output,
+            settings=settings,
             root=_roots(options),
             terminal=options.terminal,
             use_rep=options.use_rep or "X_pca",
             key=options.key_added,
-            kernel=PRESETS[options.preset]["merw_graph"]["kernel"],
-            n_neighbors=options.n_neighbors or 15,
-            embedding={**embedding, "preset": options.preset},
-            pseudotime=_order(options),
-            random_state=options.random_state,
+            n_neighbors=N_NEIGHBORS if options.n_neighbors is None else options.n_neighbors,
+            embedding=embedding,
+            pseudotime=pseudotime | {"preset": options.preset},
             overwrite=options.overwrite,
         )
     return {**summary, "written": options.output}

@@ -44,7 +44,7 @@ def run_demo(output: Path, n_cells: int, seed: int) -> int:
     step = _Steps(total=5)
     step(f"generating {n_cells} cells on a tree with three ends")
     adata = datasets.branching(n_cells, random_state=seed)
-    step("neighbours and maximum entropy random walk")
+    step("graph of all cells")
     tl.merw_graph(adata)
     step("embedding (the first run on a machine also compiles it)")
     tl.embedding(adata)
@@ -68,7 +68,7 @@ def run_demo(output: Path, n_cells: int, seed: int) -> int:
     agreement = spearmanr(adata.obs["entropath_pseudotime"], adata.obs["time"]).statistic
     depth = adata.uns["entropath"]["depth"]
     print(f"  cells       {adata.n_obs}, of which {int(adata.obs['entropath_landmark'].sum())} embedded directly")
-    print(f"  depth       {depth['chosen']:g} (entropy knee at {depth['knee']})")
+    print(f"  depth       {depth['chosen']:g} neighbour distances")
     print(f"  stress-1    {adata.uns['entropath']['embedding']['stress_1']:.3f}")
     print(f"  pseudotime  Spearman {agreement:.3f} with the true time, from root {adata.uns['root']}")
     print(f"  written     {output / 'demo.h5ad'}, {', '.join(f'{name}.png' for name in figures)}")
@@ -92,12 +92,11 @@ class _Steps:
     """Numbered steps on standard error, each with the seconds it took."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._count, self._began = total, 0, 0.0
+        self._total, self._count, self._began = total, 0, time.perf_counter()
 
     def __call__(self, text: str) -> None:
         self.done()
-        self._count += 1
-        self._began = time.perf_counter()
+        self._count, self._began = self._count + 1, time.perf_counter()
         print(f"[{self._count}/{self._total}] {text} ... ", end="", file=sys.stderr, flush=True)
 
     def done(self) -> None:

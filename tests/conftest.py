@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import entropath_sc as ep
+from entropath_sc.core.graph import Graph, connected
 
 matplotlib.use("Agg")
 
@@ -41,6 +42,18 @@ def weighted_graph(n: int, seed: int = 0, density: float = 0.3) -> sp.csr_matrix
     upper = np.triu(rng.uniform(0.1, 1.0, (n, n)) * (rng.uniform(size=(n, n)) < density), 1)
     upper[np.arange(n - 1), np.arange(1, n)] = 0.5
     return sp.csr_matrix(upper + upper.T)
+
+
+def path_graph(n: int) -> sp.csr_matrix:
+    """Nodes in a row, each joined to the next by a weight of one."""
+    return sp.csr_matrix(sp.diags([np.ones(n - 1), np.ones(n - 1)], [-1, 1]))
+
+
+def graph_of(A: sp.csr_matrix | np.ndarray, lengths: np.ndarray | float = 1.0) -> Graph:
+    """A connected affinity as a graph whose edges all have the given length."""
+    A = sp.csr_matrix(A)
+    A.sort_indices()
+    return connected(A, np.broadcast_to(np.asarray(lengths, dtype=float), A.nnz).copy(), None)
 
 
 def unweighted_graph() -> np.ndarray:

@@ -51,6 +51,10 @@ def doubled_names(adata):
     adata.obs_names = ["cell_0", *adata.obs_names[:-1]]
 
 
+def one_category(adata):
+    adata.obs["all"] = "the same"
+
+
 GRAPH = [
     (no_pca, {}, KeyError, ["adata.uns['neighbors']", "adata.obsm['X_pca']", "sc.pp.neighbors(adata)"]),
     (nan, {}, ValueError, ["'X_pca'", "NaN", "1 of 400 cells"]),
@@ -63,8 +67,11 @@ GRAPH = [
     (nothing, {"key_added": "a/b"}, ValueError, ["key_added='a/b'", "'/'"]),
     (nothing, {"key_added": "pca"}, ValueError, ["adata.uns['pca']", "another `key_added`"]),
     (nothing, {"n_pcs": 99}, ValueError, ["n_pcs=99", "30 columns"]),
-    (nothing, {"kernel": "cauchy"}, ValueError, ["kernel='cauchy'", "'alpha_decay'", "'gaussian'"]),
-    (nothing, {"decay": 0.0}, ValueError, ["decay=0.0"]),
+    (nothing, {"bandwidth": "cauchy"}, ValueError, ["bandwidth='cauchy'", "'tempered'", "'larger'"]),
+    (nothing, {"decay": 0.0}, ValueError, ["decay=0.0", "positive"]),
+    (nothing, {"decay": float("inf")}, ValueError, ["decay=inf", "positive"]),
+    (nothing, {"preset": "phate"}, ValueError, ["preset='phate'", "'paper'", "'heat'"]),
+    (nothing, {"random_state": -1}, ValueError, ["random_state=-1"]),
     (nothing, {"disconnected": "ignore"}, ValueError, ["disconnected='ignore'", "'bridge'"]),
     (nothing, {"neighbors_key": "a", "use_rep": "X"}, ValueError, ["neighbors_key", "use_rep", "not both"]),
     (broken_neighbours, {}, KeyError, ["adata.obsp['distances']", "sc.pp.neighbors(adata)"]),
@@ -85,23 +92,27 @@ def test_graph_errors(cells, break_it, options, error, words):
 
 
 EMBEDDING = [
-    ({"depth": 0}, ValueError, ["depth=0", "'auto'"]),
+    ({"depth": 0}, ValueError, ["depth=0", "positive number"]),
+    ({"depth": -1.5}, ValueError, ["depth=-1.5", "positive number"]),
+    ({"depth": True}, ValueError, ["depth=True", "positive number"]),
     ({"depth": float("nan")}, ValueError, ["depth=nan"]),
-    ({"depth": "deep"}, ValueError, ["depth='deep'", "'knee'"]),
-    ({"depth": 2.5, "diffusion": "power"}, ValueError, ["depth=2.5", "whole number"]),
+    ({"depth": "auto"}, ValueError, ["depth='auto'", "positive number"]),
+    ({"depth": "knee"}, ValueError, ["depth='knee'", "positive number"]),
+    ({"depth": "deep", "preset": "heat"}, ValueError, ["depth='deep'", "'knee'"]),
+    ({"depth": 2.5, "preset": "paper"}, ValueError, ["depth=2.5", "whole number"]),
     ({"preset": "phate"}, ValueError, ["preset='phate'", "'paper'"]),
     ({"n_components": 0}, ValueError, ["n_components=0"]),
     ({"n_components": 400}, ValueError, ["n_components=400", "below"]),
     ({"n_landmarks": 1}, ValueError, ["n_landmarks=1"]),
-    ({"max_depth": 0}, ValueError, ["max_depth=0"]),
+    ({"n_landmarks": 150.0}, ValueError, ["n_landmarks=150.0", "whole number"]),
+    ({"random_state": -1}, ValueError, ["random_state=-1"]),
     ({"n_project": 0}, ValueError, ["n_project=0"]),
     ({"landmarks": "best"}, ValueError, ["landmarks='best'", "'kmeans'"]),
     ({"landmarks": ["nobody"]}, KeyError, ["'nobody'", "adata.obs_names"]),
-    ({"landmark_graph": "full"}, ValueError, ["landmark_graph='full'"]),
     ({"include": "nobody"}, KeyError, ["include", "'nobody'"]),
     ({"mds": "nonmetric"}, ValueError, ["mds='nonmetric'"]),
-    ({"dissimilarity": "euclidean"}, ValueError, ["'free_energy'"]),
-    ({"diffusion": "wave"}, ValueError, ["'heat'"]),
+    ({"use_rep": "X_scvi"}, KeyError, ["adata.obsm['X_scvi']", "'X_pca'", "use_rep="]),
+    ({"key_added": "a/b"}, ValueError, ["key_added='a/b'", "'/'"]),
     ({"n_jobs": 0}, ValueError, ["n_jobs=0"]),
 ]
 
@@ -129,7 +140,12 @@ PSEUDOTIME = [
     (nothing, {"root": ("branch", ["fate A", "fate B"])}, TypeError, ["several categories", "list barcodes"]),
     (doubled_names, {"root": "cell_0"}, ValueError, ["obs_names_make_unique"]),
     (nothing, {"root": "cell_1", "depth": 0}, ValueError, ["depth=0"]),
-    (nothing, {"root": "cell_1", "potential": "best"}, ValueError, ["'symmetric'"]),
+    (nothing, {"root": "cell_1", "depth": "embedding"}, ValueError, ["depth='embedding'", "positive number"]),
+    (nothing, {"root": "cell_1", "depth": "embedding", "preset": "paper"}, ValueError, ["depth='embedding'"]),
+    (nothing, {"root": "cell_1", "n_landmarks": 2}, ValueError, ["n_landmarks=2", "at least 3"]),
+    (nothing, {"root": "cell_1", "preset": "phate"}, ValueError, ["preset='phate'", "'paper'"]),
+    (nothing, {"root": "cell_1", "terminal": ("branch", "fate Z")}, ValueError, ["terminal", "'fate Z'", "'fate A'"]),
+    (one_category, {"root": ("all", "the same")}, ValueError, ["('all', 'the same')", "everywhere", "barcode"]),
     (nothing, {"root": "cell_1", "scaling": "log"}, ValueError, ["'rank'"]),
     (no_pca, {"root": "cell_1"}, KeyError, ["sc.pp.pca(adata)"]),
 ]
@@ -174,17 +190,6 @@ def test_a_view_stays_a_view_when_refused(cells):
     assert part.is_view
 
 
-def test_a_subset_asks_for_its_own_graph(cells):
-    ep.tl.merw_graph(cells)
-    part = cells[cells.obs["branch"] != "progenitor"].copy()
-    for tool in (lambda: ep.tl.embedding(part), lambda: ep.tl.pseudotime(part, root=part.obs_names[0])):
-        with pytest.raises(ValueError, match=r"entropath_affinity.*subset.*ep\.tl\.merw_graph\(adata\)"):
-            tool()
-    ep.tl.merw_graph(part)
-    ep.tl.pseudotime(part, root=part.obs_names[0])
-    assert part.obs["entropath_pseudotime"].iloc[0] == 0
-
-
 def test_disconnected_graphs_can_be_refused(cells):
     cells.obsm["X_pca"][:100] += 1000.0
     before = snapshot(cells)
@@ -204,18 +209,102 @@ def test_components_without_a_representation(cells):
 def test_landmarks_without_positions(cells):
     sc.pp.neighbors(cells, use_rep="X_pca")
     del cells.obsm["X_pca"]
-    with pytest.raises(ValueError, match=r"not in `adata`\. Put it back, or use on='cells'"):
-        ep.tl.pseudotime(cells, root="cell_0", on="landmarks")
+    for step in (
+        lambda: ep.tl.pseudotime(cells, root="cell_0", n_landmarks=100),
+        lambda: ep.tl.embedding(cells, n_landmarks=100),
+    ):
+        with pytest.raises(ValueError, match=r"not in `adata`\. Put it back, .*`use_rep=`.*raise `n_landmarks`"):
+            step()
 
 
-def test_a_dense_potential_refuses_too_many_cells(cells, monkeypatch):
-    from entropath_sc.tl import _ground
+@pytest.mark.parametrize("kind", [np.asarray, list, lambda mask: mask], ids=["array", "list", "series"])
+def test_a_mask_as_root_is_told_what_to_pass(cells, kind):
+    mask = cells.obs["branch"] == "trunk"
+    mask = kind(mask) if kind is not list else mask.tolist()
+    for name in ("root", "terminal"):
+        with pytest.raises(TypeError, match=rf"{name} is a mask.*adata\.obs_names\[mask\]"):
+            ep.tl.pseudotime(cells, **{"root": "cell_0", name: mask})
+    ep.tl.pseudotime(cells, root=cells.obs_names[mask])
+    assert (cells.obs["entropath_pseudotime"][mask] == 0).all()
 
-    monkeypatch.setattr(_ground, "MOST_CELLS", 100)
-    with pytest.raises(ValueError, match=r"400 cells are too many for.*on='landmarks'"):
-        ep.tl.pseudotime(cells, root="cell_0", potential="normalised", on="cells")
-    with pytest.raises(ValueError, match=r"more than 2,000 cells, or an embedding with landmarks"):
-        ep.tl.pseudotime(cells, root="cell_0", potential="normalised")
-    ep.tl.embedding(cells, n_landmarks=100)
-    ep.tl.pseudotime(cells, root="cell_0", potential="normalised")
-    assert cells.obs["entropath_pseudotime"].iloc[0] == 0
+
+def graph(cells, **options):
+    ep.tl.merw_graph(cells, **options)
+
+
+def embedding(cells, **options):
+    ep.tl.embedding(cells, **options)
+
+
+def pseudotime(cells, **options):
+    ep.tl.pseudotime(cells, root="cell_0", **options)
+
+
+def estimator(cells, **options):
+    ep.EntroPath(**options)
+
+
+OLD_OPTIONS = [
+    (graph, "kernel", "gaussian", ["decay=2", "bandwidth='adaptive'", "decay=40", "bandwidth='larger'"]),
+    (embedding, "landmark_graph", "knn", ["graph of cells where there are neighbours"]),
+    (embedding, "diffusion", "power", ["`depth=`", "preset='paper'", "preset='heat'"]),
+    (embedding, "dissimilarity", "free_energy", ["`depth=`", "preset='paper'"]),
+    (embedding, "max_depth", 100, ["150 points"]),
+    (pseudotime, "refine", 0.5, ["larger `depth=` smooths more"]),
+    (pseudotime, "on", "landmarks", ["`n_landmarks=`"]),
+    (pseudotime, "potential", "merw", ["preset='paper'"]),
+    (pseudotime, "diffusion", "heat", ["preset='paper'", "'heat'"]),
+    (estimator, "kernel", "tempered", ["`decay=`", "`bandwidth=`"]),
+    (estimator, "dissimilarity", "balanced", ["free energy of all paths"]),
+]
+
+
+@pytest.mark.parametrize(("tool", "name", "value", "words"), OLD_OPTIONS)
+def test_old_options_are_told_what_replaces_them(cells, tool, name, value, words):
+    before = snapshot(cells)
+    with pytest.raises(TypeError) as caught:
+        tool(cells, **{name: value})
+    for word in (f"`{name}` is gone", *words):
+        assert word in str(caught.value)
+    assert snapshot(cells) == before
+
+
+def test_options_that_never_were_are_refused_as_python_does(cells):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_neighbours'"):
+        ep.tl.merw_graph(cells, n_neighbours=15)
+
+
+WARNINGS = {
+    "view": "Received a view",
+    "components": "2 components",
+    "changed": "it is made again",
+    "preset": "not the paper's",
+    "remote": "as far from the reference",
+}
+
+
+@pytest.mark.parametrize("where", WARNINGS)
+def test_warnings_point_at_the_line_that_called(cells, where):
+    def step():
+        if where == "view":
+            ep.tl.merw_graph(cells[:300])
+        elif where == "components":
+            ep.tl.embedding(cells)
+        elif where == "remote":
+            ep.tl.project(new, cells)
+        else:
+            ep.tl.pseudotime(cells, root="cell_0", preset="paper" if where == "preset" else "default")
+
+    if where == "components":
+        cells.obsm["X_pca"][:100] += 1000.0
+    if where in ("changed", "preset"):
+        ep.tl.merw_graph(cells)
+    if where == "changed":
+        cells.obsm["X_pca"] = cells.obsm["X_pca"][:, :10]
+    if where == "remote":
+        ep.tl.embedding(cells)
+        new = cells.copy()
+        new.obsm["X_pca"] = new.obsm["X_pca"] + 1000.0
+    with pytest.warns(UserWarning, match=WARNINGS[where]) as caught:
+        step()
+    assert [warning.filename for warning in caught] == [__file__]

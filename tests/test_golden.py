@@ -53,8 +53,8 @@ def paper(n_landmarks: int) -> dict[str, list[float]]:
 
 
 GOLDEN = {
-    "alpha_decay": lambda: {"affinity": affinity_of(kernel="alpha_decay")},
-    "gaussian": lambda: {"affinity": affinity_of(kernel="gaussian")},
+    "alpha_decay": lambda: {"affinity": affinity_of(decay=40, bandwidth="larger")},
+    "gaussian": lambda: {"affinity": affinity_of(decay=2, bandwidth="adaptive")},
     "tempered": lambda: {"affinity": affinity_of()},
     "paper": lambda: paper(2000),
     "paper with landmarks": lambda: paper(120),

@@ -36,20 +36,31 @@ def test_plots_draw_on_given_axes_or_return_a_figure(ordered, plot):
     assert len(plt.get_fignums()) == 2
 
 
+def curve(axes, label: str):
+    (found,) = [line for line in axes.lines if line.get_label() == label]
+    return found
+
+
 def test_depth_shows_the_curves_and_the_choice(ordered):
     figure = ep.pl.depth(ordered, return_fig=True)
-    curves, beside = figure.axes
+    alike, beside = figure.axes
     found = ordered.uns["entropath"]["depth"]
-    np.testing.assert_array_equal(curves.lines[0].get_ydata(), found["entropy"])
-    np.testing.assert_array_equal(beside.lines[0].get_ydata(), found["agreement"][1:])
-    labels = [text.get_text() for text in curves.get_legend().get_texts()]
-    assert f"chosen depth, {found['chosen']:g}" in labels
-    assert f"knee, {found['knee']}" in labels
+    np.testing.assert_array_equal(curve(alike, "agreement with it").get_xdata(), found["depths"])
+    np.testing.assert_array_equal(curve(alike, "agreement with it").get_ydata(), found["agreement"])
+    np.testing.assert_array_equal(curve(beside, "entropy").get_ydata(), found["entropy"])
+    assert curve(alike, f"used: {found['chosen']:g}").get_xdata()[0] == found["chosen"]
+    labels = [text.get_text() for text in alike.get_legend().get_texts()]
+    assert {f"used: {found['chosen']:g}", f"its knee: {found['knee']}"} <= set(labels)
+    low, high = alike.get_ylim()
+    assert low < found["agreement"].min() <= found["agreement"].max() < high
 
 
-def test_depth_of_the_papers_power_has_one_curve(cells):
-    ep.tl.embedding(cells, diffusion="power")
-    assert len(ep.pl.depth(cells, return_fig=True).axes) == 1
+def test_depth_of_the_papers_walk_is_the_entropy_alone(cells):
+    ep.tl.embedding(cells, preset="paper")
+    alike, beside = ep.pl.depth(cells, return_fig=True).axes
+    found = cells.uns["entropath"]["depth"]
+    np.testing.assert_array_equal(curve(beside, "entropy").get_ydata(), found["entropy"])
+    assert [line.get_label() for line in alike.lines] == [f"used: {found['knee']}"]
 
 
 def test_pseudotime_marks_root_and_terminals(ordered):
@@ -63,7 +74,7 @@ def test_pseudotime_marks_root_and_terminals(ordered):
 
 def test_one_mark_stands_for_many_roots(cells):
     ep.tl.embedding(cells)
-    ep.tl.pseudotime(cells, root=("branch", "trunk"))
+    ep.tl.pseudotime(cells, root=cells.obs_names[cells.obs["branch"] == "trunk"])
     ax = ep.pl.pseudotime(cells, show=False)
     n_roots = (cells.obs["branch"] == "trunk").sum()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"{n_roots} roots"]
@@ -138,17 +149,14 @@ def drawn():
     bent = np.maximum(time - 0.4, 0) * side
     adata.obsm["X_entropath"] = np.column_stack([time, bent]) + 0.02 * rng.normal(size=(400, 2))
     adata.obs["entropath_pseudotime"] = adata.obs["entropath_potential"] = time
-    depths = np.arange(1, 101)
     adata.uns["entropath"] = {
         "depth": {
-            "depths": depths,
-            "entropy": 6 * np.exp(-depths / 15),
+            "chosen": 8.0,
+            "depths": np.array([0.8, 2.5, 8.0, 25.0, 80.0]),
+            "agreement": np.array([0.95, 0.99, 1.0, 0.997, 0.98]),
+            "entropy": 6 * np.exp(-np.arange(1, 101) / 15),
             "knee": 25,
             "knee_range": np.array([22, 27]),
-            "times": np.array([1.0, 2.0, 4.0, 8.0, 16.0]),
-            "agreement": np.array([1.0, 0.999, 0.997, 0.994, 0.98]),
-            "consistent": 8.0,
-            "chosen": 8.0,
         },
         "pseudotime": {"roots": adata.obs_names[[time.argmin()]].to_numpy(dtype=object)},
     }

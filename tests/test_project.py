@@ -7,11 +7,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import scanpy as sc
 from scipy.stats import spearmanr
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import entropath_sc as ep
-from entropath_sc.core.placement import Carrier, Nodes
 
 
 def split(n_cells: int = 900):
@@ -35,33 +35,41 @@ def parts(_split):
     return tuple(part.copy() for part in _split)
 
 
-def test_a_cell_between_two_nodes_by_hand():
-    nodes = Nodes.at(np.array([[0.0], [2.0]]), n_project=2, n_neighbors=2)
-    carried = Carrier(nodes, np.array([[10.0], [20.0]]), remoteness=True)(np.array([[1.0], [8.0]]))
-    assert carried[0] == pytest.approx([15.0, 0.5])
-    # Far off: σ(x) = 8, so the weights are exp(-36/16) and exp(-64/16); the distance is three times that of the nodes.
-    assert carried[1, 0] == pytest.approx((20 * np.exp(-2.25) + 10 * np.exp(-4)) / (np.exp(-2.25) + np.exp(-4)))
-    assert carried[1, 1] == pytest.approx(3.0)
+@pytest.mark.parametrize("neighbours", [True, False], ids=["neighbours", "no neighbours"])
+@pytest.mark.parametrize("n_landmarks", [2000, 150], ids=["all embedded", "landmarks embedded"])
+@pytest.mark.parametrize("order_on", [None, 150], ids=["order on cells", "order on landmarks"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_references_own_cells_get_their_values_back(cells, neighbours, n_landmarks, order_on, preset):
+    if neighbours:
+        ep.tl.merw_graph(cells, preset=preset)
+    ep.tl.embedding(cells, n_landmarks=n_landmarks, preset=preset)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], n_landmarks=order_on, preset=preset)
+    own = ep.tl.project(cells, cells, labels="branch", copy=True)
+    np.testing.assert_allclose(own.obsm["X_entropath"], cells.obsm["X_entropath"], atol=1e-5)
+    # Where landmarks carry the order, the root is put first by decree; where it was found on all cells, it is known.
+    others = cells.obs_names != (cells.uns["root"] if order_on else None)
+    for name in ("entropath_pseudotime", "entropath_potential"):
+        np.testing.assert_allclose(own.obs[name][others], cells.obs[name][others], atol=1e-5)
+    if n_landmarks == 2000:
+        assert (own.obs["entropath_branch"].astype(str) == cells.obs["branch"].astype(str)).all()
+        assert (own.obs["entropath_remoteness"] < 1e-3).all()
 
 
-def test_nodes_coincide_only_where_they_are_all_the_cells():
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    values = np.arange(50.0)[:, None]
-    for coincide in (True, False):
-        nodes = Nodes.at(X, n_project=5, n_neighbors=10, coincide=coincide)
-        assert (np.abs(Carrier(nodes, values)(X) - values).max() < 1e-5) == coincide
-
-
-@pytest.mark.parametrize(("graph", "n_landmarks"), [("anchor", 200), ("compressed", 200), ("knn", 200), ("auto", 2000)])
-def test_the_references_own_cells_get_their_coordinates_back(cells, graph, n_landmarks):
-    ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph=graph)
-    ep.tl.pseudotime(cells, root=cells.uns["root"])
+@pytest.mark.parametrize("n_landmarks", [2000, 150], ids=["all embedded", "landmarks embedded"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_reference_in_the_first_columns_of_a_representation(cells, n_landmarks, preset):
+    sc.pp.neighbors(cells, use_rep="X_pca", n_pcs=10)
+    ep.tl.embedding(cells, n_landmarks=n_landmarks, preset=preset)
     own = ep.tl.project(cells, cells, copy=True)
     np.testing.assert_allclose(own.obsm["X_entropath"], cells.obsm["X_entropath"], atol=1e-5)
-    order = own.obs["entropath_pseudotime"]
-    # Where landmarks carry the order, the root is put first by decree; where it was found on all cells, it is known.
-    others = cells.obs_names != (cells.uns["root"] if graph == "anchor" else None)
-    np.testing.assert_allclose(order[others], cells.obs["entropath_pseudotime"][others], atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"scaling": "rank"}, {"terminal": ("branch", "fate A")}], ids=["rank", "terminal"])
+def test_scaled_and_corrected_orders_come_back_too(cells, options):
+    ep.tl.embedding(cells)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], **options)
+    own = ep.tl.project(cells, cells, copy=True)
+    np.testing.assert_allclose(own.obs["entropath_pseudotime"], cells.obs["entropath_pseudotime"], atol=1e-5)
 
 
 def test_held_out_cells_land_where_a_joint_fit_puts_them(parts):
@@ -82,21 +90,22 @@ def test_held_out_cells_land_where_a_joint_fit_puts_them(parts):
     assert spearmanr(new.obs["entropath_pseudotime"], joint.obs["entropath_pseudotime"][held]).statistic > 0.98
 
 
-def test_noisy_cells_keep_what_sets_them_apart():
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noisy_cells_are_placed_as_a_joint_order_has_them(seed):
     # As in the noisiest real cells, an order of which each cell's own steps are a large part.
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     X = np.column_stack([np.linspace(0, 6, 1200), np.zeros((1200, 19))]) + rng.normal(size=(1200, 20))
     cells = ad.AnnData(obs=pd.DataFrame(index=[f"c{i}" for i in range(1200)]), obsm={"X_pca": X.astype(np.float32)})
     held = np.arange(1200) % 5 == 2
     ref, new = cells[~held].copy(), cells[held].copy()
     for some in (cells, ref):
-        ep.tl.embedding(some)
-        ep.tl.pseudotime(some, root="c0", refine=0)
+        ep.tl.pseudotime(some, root="c0")
+    ep.tl.embedding(ref, n_landmarks=100)
     ep.tl.project(new, ref)
-    joint = cells.obs["entropath_pseudotime"][held]
-    carried = Carrier(Nodes.at(ref.obsm["X_pca"], n_project=10, n_neighbors=15), ref.obs[["entropath_pseudotime"]])
-    assert spearmanr(new.obs["entropath_pseudotime"], joint).statistic > 0.98
-    assert spearmanr(carried(new.obsm["X_pca"])[:, 0], joint).statistic < 0.96  # the mean of the neighbours alone
+    joint = cells.obs["entropath_pseudotime"]
+    assert spearmanr(new.obs["entropath_pseudotime"], joint[held]).statistic > 0.96
+    # The place on the line alone says less.
+    assert spearmanr(np.flatnonzero(held), joint[held]).statistic < 0.9
 
 
 @pytest.fixture
@@ -108,40 +117,63 @@ def ordered_on_cells(parts):
     return ref, new
 
 
-def test_pseudotime_by_rank_follows_the_joined_potential(ordered_on_cells):
+def test_pseudotime_by_rank_follows_the_potential(ordered_on_cells):
     ref, new = ordered_on_cells
-    ep.tl.pseudotime(ref, root=ref.uns["root"], scaling="rank", refine=0)
+    ep.tl.pseudotime(ref, root=ref.uns["root"], scaling="rank")
     ep.tl.project(new, ref)
     inside = new.obs["entropath_pseudotime"].between(0, 1, inclusive="neither")
     order = new.obs[inside][["entropath_potential", "entropath_pseudotime"]]
     assert spearmanr(*order.to_numpy().T).statistic > 0.9999
 
 
-def test_other_potentials_are_carried_by_the_embedded_cells(ordered_on_cells):
+def test_new_cells_solve_the_equation_of_the_order(ordered_on_cells):
+    """A cell left out and placed again has the passage that its edges to the others give it."""
+    from entropath_sc.core.ensemble import step_costs
+    from entropath_sc.core.kernel import Kernel
+
     ref, new = ordered_on_cells
-    ep.tl.pseudotime(ref, root=ref.uns["root"], potential="normalised")
-    assert "joining" not in ref.uns["entropath"]["landmarks"]
+    ep.tl.project(new, ref)
+    made, graph = (ref.uns["entropath"][part] for part in ("params", "graph"))
+    part = ref.uns["entropath"]["pseudotime"]
+    kernel = Kernel(made["merw_graph"]["decay"], "tempered", graph["unit"], graph["typical_bandwidth"])
+    far = np.linalg.norm(new.obsm["X_pca"][:1] - ref.obsm["X_pca"], axis=1)
+    near = np.argsort(far)[:14]
+    bandwidths, scale = ref.obsm["entropath_scales"][near].T
+    weight = kernel(far[near], far[near].max(), bandwidths) * scale
+    cost = step_costs(far[near], part["unit"], part["depth"]) + ref.obs["entropath_potential"].to_numpy()[near]
+    expected = -np.log((weight * np.exp(-cost)).sum() / weight.sum())
+    assert new.obs["entropath_potential"].iloc[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_papers_order_is_carried_by_the_nearest_cells(parts):
+    _, ref, new, _ = parts
+    ep.tl.embedding(ref, preset="paper")
+    ep.tl.pseudotime(ref, root=ref.uns["root"], preset="paper")
     ep.tl.project(new, ref)
     assert new.obs["entropath_pseudotime"].between(0, 1).all()
+    low, high = ref.obs["entropath_potential"].min(), ref.obs["entropath_potential"].max()
+    assert new.obs["entropath_potential"].between(low, high).all()
 
 
+@pytest.mark.parametrize("n_landmarks", [2000, 300], ids=["cells", "landmarks"])
 @pytest.mark.parametrize(
-    ("embedded", "graph", "joins"),
-    [({}, {"use_rep": "X_other"}, False), ({"n_pcs": 10}, {"n_pcs": 30}, False), ({"n_pcs": 10}, {"n_pcs": 5}, True)],
+    ("embedded", "graph"),
+    [({}, {"use_rep": "X_other"}), ({"n_pcs": 10}, {"n_pcs": 30}), ({"n_pcs": 10}, {"n_pcs": 5})],
+    ids=["other field", "more columns", "fewer columns"],
 )
-def test_an_order_in_other_columns_than_the_embeddings(parts, embedded, graph, joins):
+def test_an_order_in_other_columns_than_the_embeddings(parts, embedded, graph, n_landmarks):
     _, ref, new, _ = parts
     for cells in (ref, new):
         cells.obsm["X_other"] = cells.obsm["X_pca"][:, ::-1].copy()
     ep.tl.merw_graph(ref, **embedded)
-    ep.tl.embedding(ref, n_landmarks=300)
+    ep.tl.embedding(ref, n_landmarks=n_landmarks)
     ep.tl.merw_graph(ref, **graph)
     ep.tl.pseudotime(ref, root=ref.uns["root"])
-    assert ("joining" in ref.uns["entropath"]["landmarks"]) == joins
     ep.tl.project(new, ref)
     assert spearmanr(new.obs["entropath_pseudotime"], new.obs["time"]).statistic > 0.9
     own = ep.tl.project(ref, ref, copy=True)
-    assert spearmanr(own.obs["entropath_pseudotime"], ref.obs["entropath_pseudotime"]).statistic > 0.95
+    np.testing.assert_allclose(own.obs["entropath_pseudotime"], ref.obs["entropath_pseudotime"], atol=1e-5)
+    np.testing.assert_allclose(own.obsm["X_entropath"], ref.obsm["X_entropath"], atol=1e-5)
 
 
 def test_the_order_may_come_before_the_embedding(ordered_on_cells):
@@ -170,10 +202,16 @@ def similarity(source: np.ndarray, target: np.ndarray):
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
-def test_a_reference_read_back_without_expression(ordered_on_cells, tmp_path, suffix):
-    ref, new = ordered_on_cells
+@pytest.mark.parametrize("landmarks", [True, False], ids=["landmarks", "all cells"])
+def test_a_reference_read_back_without_expression(parts, tmp_path, suffix, landmarks):
+    _, ref, new, _ = parts
+    n_landmarks = 200 if landmarks else None
+    ep.tl.embedding(ref, n_landmarks=n_landmarks or 2000)
+    ep.tl.pseudotime(ref, root=ref.uns["root"], n_landmarks=n_landmarks)
     ep.tl.project(new, ref, labels="branch")
-    slim = ad.AnnData(obs=ref.obs, uns={"entropath": ref.uns["entropath"]})
+    # With landmarks, what is in `uns` is enough; else positions and scales are needed too.
+    kept = [] if landmarks else ["X_pca", "entropath_scales", "X_entropath"]
+    slim = ad.AnnData(obs=ref.obs, obsm={key: ref.obsm[key] for key in kept}, uns={"entropath": ref.uns["entropath"]})
     if suffix == "h5ad":
         slim.write_h5ad(tmp_path / "ref.h5ad")
         back = ad.read_h5ad(tmp_path / "ref.h5ad")
@@ -184,6 +222,27 @@ def test_a_reference_read_back_without_expression(ordered_on_cells, tmp_path, su
     np.testing.assert_array_equal(again.obsm["X_entropath"], new.obsm["X_entropath"])
     np.testing.assert_array_equal(again.obs["entropath_pseudotime"], new.obs["entropath_pseudotime"])
     assert (again.obs["entropath_branch"] == new.obs["entropath_branch"]).all()
+
+
+@pytest.mark.parametrize("missing", ["X_pca", "entropath_scales"])
+def test_a_reference_of_all_cells_needs_their_positions(parts, missing):
+    _, ref, new, _ = parts
+    ep.tl.embedding(ref)
+    del ref.obsm[missing]
+    with pytest.raises(ValueError, match=r"The reference lacks .*entropath_scales.*ep\.tl\.embedding\(adata_ref\)"):
+        ep.tl.project(new, ref)
+
+
+def test_a_subset_of_a_reference_of_all_cells_is_a_reference(parts):
+    _, ref, new, _ = parts
+    ep.tl.embedding(ref)
+    ep.tl.pseudotime(ref, root=ref.uns["root"])
+    half = ref[::2].copy()
+    ep.tl.project(new, half)
+    own = ep.tl.project(half, half, copy=True)
+    np.testing.assert_allclose(own.obsm["X_entropath"], half.obsm["X_entropath"], atol=1e-5)
+    np.testing.assert_allclose(own.obs["entropath_pseudotime"], half.obs["entropath_pseudotime"], atol=1e-5)
+    assert spearmanr(new.obs["entropath_pseudotime"], new.obs["time"]).statistic > 0.9
 
 
 def test_what_the_new_cells_had_of_their_own_is_forgotten(parts):
@@ -202,23 +261,34 @@ def test_what_the_new_cells_had_of_their_own_is_forgotten(parts):
     ep.tl.project(new, ref)
 
 
-def test_an_order_that_new_cells_will_not_get_is_told(cells):
-    ep.tl.embedding(cells)
-    cells.obs_names = [f"renamed_{name}" for name in cells.obs_names]
-    with pytest.warns(UserWarning, match="will give new cells no order"):
-        ep.tl.pseudotime(cells, root=cells.obs_names[0])
+@pytest.mark.parametrize("n_landmarks", [2000, 150], ids=["cells", "landmarks"])
+def test_names_of_the_references_cells_do_not_matter(parts, n_landmarks):
+    _, ref, new, _ = parts
+    ep.tl.embedding(ref, n_landmarks=n_landmarks)
+    ep.tl.pseudotime(ref, root=ref.uns["root"], n_landmarks=n_landmarks)
+    expected = ep.tl.project(new, ref, copy=True)
+    ref.obs_names = [f"renamed_{name}" for name in ref.obs_names]
+    ep.tl.project(new, ref)
+    np.testing.assert_array_equal(new.obs["entropath_pseudotime"], expected.obs["entropath_pseudotime"])
+    np.testing.assert_array_equal(new.obsm["X_entropath"], expected.obsm["X_entropath"])
 
 
 @pytest.mark.filterwarnings("ignore:Observation names are not unique")
-@pytest.mark.parametrize("n_landmarks", [2000, 150])
+@pytest.mark.parametrize("n_landmarks", [2000, 150], ids=["cells", "landmarks"])
 def test_cells_of_the_same_name_are_told_apart(cells, n_landmarks):
+    expected = cells.copy()
     cells.obs_names = ["same", "same", *cells.obs_names[2:]]
-    ep.tl.merw_graph(cells)
-    ep.tl.embedding(cells, n_landmarks=n_landmarks)
-    ep.tl.pseudotime(cells, root="cell_5")
+    for adata in (expected, cells):
+        ep.tl.embedding(adata, n_landmarks=n_landmarks)
+        ep.tl.pseudotime(adata, root="cell_5", n_landmarks=n_landmarks)
     assert cells.obs["entropath_pseudotime"].iloc[5] == 0
-    stored = cells.uns["entropath"]["landmarks"]["pseudotime"]
-    np.testing.assert_array_equal(stored, cells.obs["entropath_pseudotime"][cells.obs["entropath_landmark"]])
+    placed = [ep.tl.project(cells, reference, copy=True) for reference in (cells, expected)]
+    for own, other in ((cells, expected), placed):
+        np.testing.assert_array_equal(own.obs["entropath_pseudotime"], other.obs["entropath_pseudotime"])
+        np.testing.assert_array_equal(own.obsm["X_entropath"], other.obsm["X_entropath"])
+    if n_landmarks == 150:
+        stored = cells.uns["entropath"]["pseudotime"]["landmarks"]["pseudotime"]
+        np.testing.assert_array_equal(stored, cells.obs["entropath_pseudotime"][cells.obs["entropath_landmark"]])
 
 
 def test_labels_are_voted_and_numbers_averaged(parts):
@@ -299,7 +369,7 @@ def test_errors_say_what_to_do(parts):
         ep.tl.project(new[:, :50].copy(), ref, use_reference_pca=True)
     counts = ref.copy()
     counts.X = counts.layers["counts"]
-    del counts.uns["entropath"]["landmarks"]["pca_offset"]
+    del counts.uns["entropath"]["pca_offset"]
     with pytest.raises(ValueError, match="mean that the reference's PCA took off is not known"):
         ep.tl.project(new, counts, use_reference_pca=True)
     with pytest.raises(KeyError, match="no column"):
@@ -319,10 +389,11 @@ def test_estimator_keeps_scikit_learns_rules(estimator, check):
 def test_estimator_is_the_tool(cells):
     X = cells.obsm["X_pca"]
     for n_landmarks in (2000, 150):
-        tool = ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph="anchor", copy=True)
-        model = ep.EntroPath(n_landmarks=n_landmarks).fit(X)
+        tool = ep.tl.embedding(cells, n_landmarks=n_landmarks, depth=6.0, copy=True)
+        model = ep.EntroPath(n_landmarks=n_landmarks, depth=6.0).fit(X)
         np.testing.assert_allclose(model.embedding_, tool.obsm["X_entropath"], atol=1e-4)
-        assert model.depth_ == tool.uns["entropath"]["depth"]["chosen"]
+        placed = ep.tl.project(cells, tool, copy=True)
+        np.testing.assert_allclose(model.transform(X), placed.obsm["X_entropath"], atol=1e-4)
 
 
 @pytest.mark.parametrize(("n_landmarks", "what"), [(2000, "samples"), (100, "landmarks")])
@@ -344,8 +415,10 @@ def test_estimator_in_a_pipeline(cells):
     pipeline = make_pipeline(StandardScaler(), ep.EntroPath(n_components=3)).fit(X[::2])
     assert pipeline.transform(X[1::2]).shape == (200, 3)
     assert list(pipeline.get_feature_names_out()) == ["entropath0", "entropath1", "entropath2"]
-    with pytest.raises(ValueError, match="kernel='warm' is not known"):
-        ep.EntroPath(kernel="warm").fit(X)
+    with pytest.raises(ValueError, match="bandwidth='warm' is not known"):
+        ep.EntroPath(bandwidth="warm").fit(X)
+    with pytest.raises(ValueError, match="depth=0 must be a positive number"):
+        ep.EntroPath(depth=0).fit(X)
     with pytest.raises(TypeError, match="X is an AnnData object"):
         ep.EntroPath().fit(cells)
     with pytest.raises(ValueError, match="n_components=5 must be below"):

@@ -52,15 +52,57 @@ def test_all_documented_fields_are_set(cells):
     assert cells.obsm["X_entropath"].shape == (400, 2)
     assert cells.obsm["X_entropath"].dtype == np.float32
     assert cells.obs["entropath_landmark"].all()
-    assert cells.obs["entropath_stationary"].sum() == pytest.approx(1.0)
+    assert "entropath_stationary" not in cells.obs
     T = cells.obsp["entropath_transitions"]
-    np.testing.assert_allclose(np.asarray(T.sum(axis=1)).ravel(), 1.0)
+    np.testing.assert_allclose(np.asarray(T.sum(axis=1)).ravel(), 1.0, atol=2e-6)
+    assert np.abs(T - T.T).max() < 1e-12  # so that all cells have the same mass
+    A, lengths = cells.obsp["entropath_affinity"], cells.obsp["entropath_lengths"]
+    assert ((A > 0) != (lengths > 0)).nnz == 0
+    bandwidths, scale = cells.obsm["entropath_scales"].T
+    np.testing.assert_allclose(scale * (A @ scale + scale), 1.0, atol=2e-6)
+    assert (bandwidths > 0).all()
     assert {"params", "graph", "depth", "embedding", "pseudotime"} <= set(cells.uns["entropath"])
+    assert "landmarks" not in cells.uns["entropath"]
     assert set(cells.uns["entropath"]["params"]) == {"merw_graph", "embedding", "pseudotime"}
     order = cells.obs["entropath_pseudotime"]
     assert order[cells.uns["root"]] == 0.0
     assert order.max() == 1.0
     assert spearmanr(order, cells.obs["time"]).statistic > 0.9
+    depth = cells.uns["entropath"]["depth"]
+    assert len(depth["depths"]) == len(depth["agreement"])
+    assert depth["chosen"] in depth["depths"]
+    assert cells.uns["entropath"]["pseudotime"]["on"] == "cells"
+    assert cells.uns["entropath"]["pseudotime"]["depth"] == depth["chosen"]
+
+
+def test_fields_of_landmarks(landmarked):
+    kept = landmarked.uns["entropath"]["landmarks"]
+    assert list(kept["barcodes"]) == list(landmarked.obs_names[landmarked.obs["entropath_landmark"]])
+    assert list(kept["barcodes"]) == list(landmarked.obs_names[kept["cells"]])
+    assert len(kept["barcodes"]) == 200
+    for name in ("positions", "bandwidths", "coordinates"):
+        assert len(kept[name]) == 200, name
+    assert kept["affinity"].shape == (200, 200)
+    assert len(kept["lengths"]) == kept["affinity"].nnz
+    assert sum(kept["component_sizes"]) == 200
+    # Without landmarks, nothing of them stays.
+    ep.tl.embedding(landmarked)
+    assert "landmarks" not in landmarked.uns["entropath"]
+    assert landmarked.obs["entropath_landmark"].all()
+
+
+def test_the_papers_graph_has_the_papers_walk(cells):
+    ep.tl.merw_graph(cells, preset="paper", transitions=True)
+    mass, T = cells.obs["entropath_stationary"].to_numpy(), cells.obsp["entropath_transitions"]
+    assert mass.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(np.asarray(T.sum(axis=1)).ravel(), 1.0)
+    np.testing.assert_allclose(mass @ T, mass, rtol=1e-6)
+    found = cells.uns["entropath"]["graph"]
+    assert found["lambda_max"] == pytest.approx(np.linalg.eigvalsh(cells.obsp["entropath_affinity"].toarray())[-1])
+    assert found["residual"] < 1e-4
+    ep.tl.merw_graph(cells)
+    assert "entropath_stationary" not in cells.obs
+    assert "lambda_max" not in cells.uns["entropath"]["graph"]
 
 
 def test_embedding_keeps_branches_apart_where_time_reversed_labels_do_not(cells):
@@ -128,6 +170,24 @@ def test_everything_survives_a_round_trip(tmp_path, landmarked, suffix):
     assert_same(fields(landmarked), fields(back))
 
 
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_everything_of_all_cells_survives_a_round_trip(tmp_path, cells, suffix, preset):
+    path = tmp_path / f"x.{suffix}"
+    ep.tl.merw_graph(cells, preset=preset)
+    ep.tl.embedding(cells, preset=preset)
+    ep.tl.pseudotime(cells, root=("branch", "trunk"), preset=preset)
+    cells.write_h5ad(path) if suffix == "h5ad" else cells.write_zarr(path)
+    back = ad.read_h5ad(path) if suffix == "h5ad" else ad.read_zarr(path)
+    assert_same(fields(cells), fields(back))
+    ep.tl.embedding(back, preset=preset)
+    ep.tl.pseudotime(back, root=("branch", "trunk"), preset=preset)
+    assert_same(fields(cells), fields(back))
+    new = cells[::3].copy()
+    expected = ep.tl.project(new, cells, copy=True)
+    assert_same(fields(ep.tl.project(new, back, copy=True)), fields(expected))
+
+
 def test_scanpys_neighbours_are_read(cells):
     sc.pp.neighbors(cells, n_neighbors=10, key_added="other")
     ep.tl.merw_graph(cells, neighbors_key="other")
@@ -163,43 +223,6 @@ def test_neighbours_as_scanpy_stores_those_of_many_cells_are_read_and_left_alone
     np.testing.assert_array_equal(cells.obsp["distances"].toarray(), before)
 
 
-def test_a_graph_is_made_again_when_its_neighbours_are_new(cells):
-    sc.pp.neighbors(cells, use_rep="X_pca")
-    ep.tl.merw_graph(cells, kernel="gaussian")
-    before = cells.obsp["entropath_affinity"].nnz
-    sc.pp.neighbors(cells, n_neighbors=30, use_rep="X_pca")
-    order = cells.copy()
-    for adata, step in ((cells, ep.tl.embedding), (order, lambda adata: ep.tl.pseudotime(adata, root="cell_0"))):
-        with pytest.warns(UserWarning, match="neighbours are not what .* made again"):
-            step(adata)
-        assert adata.obsp["entropath_affinity"].nnz > 1.5 * before
-        assert adata.uns["entropath"]["params"]["merw_graph"]["kernel"] == "gaussian"
-        step(adata)  # a warning would be an error
-    # The same neighbours of the same cells in another order are no other ones.
-    ep.tl.embedding(cells[::-1].copy())
-
-
-def test_a_graph_is_made_again_when_its_representation_is_new(cells):
-    ep.tl.embedding(cells)
-    first = cells.obsm["X_entropath"].copy()
-    cells.obsm["X_pca"] = cells.obsm["X_pca"][:, :5]
-    with pytest.warns(UserWarning, match="representation is not what"):
-        ep.tl.embedding(cells)
-    assert not np.allclose(first, cells.obsm["X_entropath"])
-    ep.tl.embedding(cells)
-    del cells.obsm["X_pca"]  # nothing to compare with, and nothing new
-    ep.tl.pseudotime(cells, root="cell_0")
-
-
-def test_the_papers_preset_on_another_graph_is_told(cells):
-    ep.tl.merw_graph(cells)
-    for step in (ep.tl.embedding, lambda adata, preset: ep.tl.pseudotime(adata, root="cell_0", preset=preset)):
-        with pytest.warns(UserWarning, match="not the paper's: its kernel is 'tempered'"):
-            step(cells, preset="paper")
-    ep.tl.merw_graph(cells, preset="paper")
-    ep.tl.embedding(cells, preset="paper")
-
-
 def test_a_given_size_of_neighbourhoods_is_searched(cells):
     sc.pp.neighbors(cells, use_rep="X_pca")
     ep.tl.merw_graph(cells)
@@ -222,9 +245,14 @@ def test_a_representation_may_be_any_kind_of_table(cells, kind, n_landmarks):
 
 def test_a_number_names_its_category_as_it_is_printed(cells):
     cells.obs["cluster"] = np.arange(cells.n_obs) % 3
+    ep.tl.merw_graph(cells)
+    orders = []
     for category in (1, "1"):
         ep.tl.pseudotime(cells, root=("cluster", category))
-        assert len(cells.uns["entropath"]["pseudotime"]["roots"]) == (cells.obs["cluster"] == 1).sum()
+        (root,) = cells.uns["entropath"]["pseudotime"]["roots"]
+        assert cells.obs.loc[root, "cluster"] == 1
+        orders.append(cells.obs["entropath_pseudotime"].to_numpy())
+    np.testing.assert_array_equal(*orders)
 
 
 def test_search_options(cells):
@@ -270,13 +298,32 @@ def test_a_view_is_made_actual_with_scanpys_warning(cells):
 
 
 @pytest.mark.parametrize("rule", ["kmeans", "farthest", "random"])
-@pytest.mark.parametrize("graph", ["knn", "compressed", "anchor"])
-def test_landmark_routes(cells, rule, graph):
-    ep.tl.embedding(cells, n_landmarks=120, landmarks=rule, landmark_graph=graph, include=cells.uns["root"])
+@pytest.mark.parametrize("neighbours", [True, False])
+def test_landmark_routes(cells, rule, neighbours):
+    if neighbours:
+        sc.pp.neighbors(cells, use_rep="X_pca")
+    ep.tl.embedding(cells, n_landmarks=120, landmarks=rule, include=cells.uns["root"])
     assert cells.obs["entropath_landmark"].sum() == 120
     assert cells.obs.loc[cells.uns["root"], "entropath_landmark"]
     assert np.isfinite(cells.obsm["X_entropath"]).all()
-    assert ("entropath_affinity" in cells.obsp) == (graph != "anchor")
+    # Without neighbours no graph of cells is made.
+    assert ("entropath_affinity" in cells.obsp) == neighbours
+
+
+def test_neighbours_join_the_landmarks_where_there_are_some(cells):
+    from entropath_sc.core.landmarks import compressed_graph
+    from entropath_sc.core.nodes import Nodes
+
+    sc.pp.neighbors(cells, use_rep="X_pca")
+    ep.tl.embedding(cells, n_landmarks=120)
+    kept = cells.uns["entropath"]["landmarks"]
+    nodes = Nodes(kept["positions"], kept["bandwidths"], 10)
+    nearest = nodes.nearest(cells.obsm["X_pca"])[0][:, 0]
+    expected = compressed_graph(cells.obsp["entropath_affinity"], nearest, nodes)
+    np.testing.assert_allclose(kept["affinity"].toarray(), expected.affinity.toarray())
+    alone = ep.datasets.branching(n_cells=400, n_genes=200)
+    ep.tl.embedding(alone, n_landmarks=120)
+    assert not np.allclose(alone.uns["entropath"]["landmarks"]["affinity"].toarray(), expected.affinity.toarray())
 
 
 def test_given_landmarks(cells):
@@ -286,97 +333,92 @@ def test_given_landmarks(cells):
     assert set(cells.obs_names[cells.obs["entropath_landmark"]]) == expected
 
 
-def test_pseudotime_through_landmarks_agrees_with_the_graph(landmarked):
-    root = landmarked.uns["root"]
-    ep.tl.embedding(landmarked, n_landmarks=300, landmark_graph="anchor", key_added="anchor")
-    ep.tl.pseudotime(landmarked, root=root, key_added="anchor")
-    ep.tl.pseudotime(landmarked, root=root)
-    assert "anchor_affinity" not in landmarked.obsp
-    assert landmarked.obs.loc[root, "anchor_pseudotime"] == 0
-    assert spearmanr(landmarked.obs["anchor_pseudotime"], landmarked.obs["entropath_pseudotime"]).statistic > 0.95
-
-
 @pytest.fixture
 def as_if_many(monkeypatch):
-    """A few hundred cells count as many, and are ordered on 200 landmarks."""
-    from entropath_sc.tl import _ground
+    """More than 300 cells count as many: without neighbours they are ordered on 200 landmarks."""
+    from entropath_sc.tl import _nodes
 
-    monkeypatch.setattr(_ground, "MOST_CELLS", 300)
-    monkeypatch.setattr(_ground, "N_LANDMARKS", 200)
-
-
-def test_the_order_of_many_cells_is_carried_by_landmarks_whatever_was_run_before(cells, as_if_many):
-    fresh, with_graph, embedded, in_full = (cells.copy() for _ in range(4))
-    ep.tl.merw_graph(with_graph)
-    ep.tl.merw_graph(embedded)
-    ep.tl.embedding(embedded, n_landmarks=200)
-    for adata in (fresh, with_graph, embedded):
-        ep.tl.pseudotime(adata, root="cell_0")
-        assert adata.uns["entropath"]["pseudotime"]["on"] == "landmarks"
-        np.testing.assert_allclose(adata.obs["entropath_potential"], fresh.obs["entropath_potential"], rtol=1e-5)
-    assert "entropath_affinity" not in fresh.obsp
-    ep.tl.pseudotime(in_full, root="cell_0", on="cells")
-    assert in_full.uns["entropath"]["pseudotime"]["on"] == "cells"
-    assert 0.9 < spearmanr(in_full.obs["entropath_potential"], fresh.obs["entropath_potential"])[0] < 0.9999
+    monkeypatch.setattr(_nodes, "N_LANDMARKS", 200)
 
 
-def test_many_cells_stay_in_their_graph_where_landmarks_cannot_carry_their_order(cells, as_if_many):
+def test_pseudotime_through_landmarks_agrees_with_the_graph(cells):
+    root = cells.uns["root"]
+    ep.tl.pseudotime(cells, root=root, n_landmarks=150, key_added="few")
+    ep.tl.merw_graph(cells)
+    ep.tl.pseudotime(cells, root=root)
+    assert "few_affinity" not in cells.obsp
+    assert cells.uns["few"]["pseudotime"]["on"] == "landmarks"
+    assert len(cells.uns["few"]["pseudotime"]["landmarks"]["positions"]) == 150
+    assert cells.uns["entropath"]["pseudotime"]["on"] == "cells"
+    assert cells.obs.loc[root, "few_pseudotime"] == 0
+    assert 0.95 < spearmanr(cells.obs["few_pseudotime"], cells.obs["entropath_pseudotime"]).statistic < 0.99999
+
+
+def test_landmarks_of_the_order_are_those_of_the_embedding(cells):
+    fresh = cells.copy()
+    ep.tl.embedding(cells, n_landmarks=150)
+    ep.tl.pseudotime(cells, root="cell_0", n_landmarks=150)
+    ep.tl.pseudotime(fresh, root="cell_0", n_landmarks=150)
+    positions = cells.uns["entropath"]["landmarks"]["positions"]
+    for adata in (cells, fresh):
+        np.testing.assert_array_equal(adata.uns["entropath"]["pseudotime"]["landmarks"]["positions"], positions)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_many_cells_are_ordered_on_landmarks_only_without_neighbours(cells, as_if_many, preset):
+    with_neighbours = cells.copy()
+    sc.pp.neighbors(with_neighbours, use_rep="X_pca")
+    ep.tl.pseudotime(with_neighbours, root="cell_0", preset=preset)
+    ep.tl.pseudotime(cells, root="cell_0", preset=preset)
+    assert cells.uns["entropath"]["pseudotime"]["on"] == "landmarks"
+    assert "entropath_affinity" not in cells.obsp
+    # The paper's order of many cells is that of the paper's landmarks in any case.
+    expected = "cells" if preset == "default" else "landmarks"
+    assert with_neighbours.uns["entropath"]["pseudotime"]["on"] == expected
+    for adata in (cells, with_neighbours):
+        assert adata.obs["entropath_pseudotime"].iloc[0] == 0
+        assert np.isfinite(adata.obs["entropath_potential"]).all()
+
+
+def test_an_order_needs_no_positions_where_there_are_neighbours(cells):
     sc.pp.neighbors(cells, use_rep="X_pca")
-    of_the_paper, without = cells.copy(), cells.copy()
-    ep.tl.pseudotime(of_the_paper, root="cell_0", potential="merw")
-    del without.obsm["X_pca"]
-    ep.tl.pseudotime(without, root="cell_0")
-    for adata in (of_the_paper, without):
-        assert adata.uns["entropath"]["pseudotime"]["on"] == "cells"
+    expected = ep.tl.pseudotime(cells, root="cell_0", copy=True)
+    del cells.obsm["X_pca"]
+    ep.tl.pseudotime(cells, root="cell_0")
+    np.testing.assert_array_equal(cells.obs["entropath_pseudotime"], expected.obs["entropath_pseudotime"])
+    assert cells.uns["entropath"]["pseudotime"]["on"] == "cells"
 
 
-def test_landmarks_in_several_components_are_told(cells, as_if_many):
+def test_landmarks_in_several_components_are_told(cells):
     cells.obsm["X_pca"][:100] += 1000.0
-    with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*order across a bridge"):
-        ep.tl.pseudotime(cells, root="cell_0")
+    for step in (
+        lambda: ep.tl.pseudotime(cells, root="cell_0", n_landmarks=200),
+        lambda: ep.tl.embedding(cells, n_landmarks=200),
+    ):
+        with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances, nor the order"):
+            step()
     assert np.isfinite(cells.obs["entropath_potential"]).all()
-    with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances"):
-        ep.tl.embedding(cells, n_landmarks=200)
     assert np.isfinite(cells.obsm["X_entropath"]).all()
 
 
-def test_landmarks_are_not_misled_by_a_few_false_neighbours():
-    adata = ep.datasets.swiss_roll(4000)
+def test_a_few_false_neighbours_do_not_mislead_the_order():
+    adata = ep.datasets.swiss_roll(2000)
     intrinsic = adata.obsm["intrinsic"]
     corner = int(intrinsic.sum(axis=1).argmin())
     truth = np.linalg.norm(intrinsic - intrinsic[corner], axis=1)
     ep.tl.merw_graph(adata, use_rep="X")
-    found = {}
-    for on in ("cells", "landmarks"):
-        ep.tl.pseudotime(adata, root=adata.obs_names[corner], on=on)
-        found[on] = spearmanr(adata.obs["entropath_pseudotime"], truth)[0]
-    assert found["landmarks"] > 0.99
-    assert found["cells"] < 0.95
+    for n_landmarks in (None, 800):
+        ep.tl.pseudotime(adata, root=adata.obs_names[corner], n_landmarks=n_landmarks)
+        assert spearmanr(adata.obs["entropath_pseudotime"], truth).statistic > 0.98
 
 
-def mean_agreement(n_cells: int, **options) -> float:
-    """With the true time, on three seeds."""
+def test_few_cells_are_ordered_by_their_paths():
     found = []
     for seed in range(3):
-        adata = ep.datasets.branching(n_cells, random_state=seed)
-        if options.get("on") == "landmarks":
-            ep.tl.embedding(adata, n_landmarks=150)
-        ep.tl.pseudotime(adata, root=adata.uns["root"], **options)
-        found.append(spearmanr(adata.obs["entropath_pseudotime"], adata.obs["time"])[0])
-    return float(np.mean(found))
-
-
-def test_few_cells_are_ordered_by_their_paths_and_not_by_where_heat_settles():
-    assert mean_agreement(100) > 0.94
-    assert mean_agreement(100, depth=4.0) < 0.9
-
-
-def test_few_landmarks_are_not_averaged_away(monkeypatch):
-    from entropath_sc.core import refinement
-
-    assert mean_agreement(1500, on="landmarks", refine=1.0) > 0.97
-    monkeypatch.setattr(refinement, "MEANS_PER_NEIGHBOUR", refinement.CELLS_PER_NEIGHBOUR)
-    assert mean_agreement(1500, on="landmarks", refine=1.0) < 0.95
+        adata = ep.datasets.branching(100, random_state=seed)
+        ep.tl.pseudotime(adata, root=adata.uns["root"])
+        found.append(spearmanr(adata.obs["entropath_pseudotime"], adata.obs["time"]).statistic)
+    assert np.mean(found) > 0.94
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 5])
@@ -386,17 +428,9 @@ def test_dimensions(cells, n_components):
 
 
 def test_options_change_the_result(cells):
-    ep.tl.merw_graph(cells)
+    ep.tl.merw_graph(cells, decay=40, bandwidth="larger")  # on which the paper's presets run without a warning
     seen = []
-    for options in (
-        {},
-        {"depth": 3},
-        {"depth": "knee"},
-        {"diffusion": "power"},
-        {"dissimilarity": "normalised"},
-        {"dissimilarity": "free_energy"},
-        {"mds": "classical"},
-    ):
+    for options in ({}, {"depth": 3}, {"preset": "paper"}, {"preset": "heat"}, {"mds": "classical"}):
         ep.tl.embedding(cells, **options)
         found = cells.obsm["X_entropath"].copy()
         assert np.isfinite(found).all()
@@ -404,59 +438,40 @@ def test_options_change_the_result(cells):
         seen.append(found)
 
 
-@pytest.mark.parametrize("potential", ["merw", "symmetric", "normalised"])
-@pytest.mark.parametrize("diffusion", ["heat", "power"])
+@pytest.mark.parametrize("preset", ["default", "paper", "heat"])
 @pytest.mark.parametrize("scaling", ["minmax", "rank"])
-def test_orders(cells, potential, diffusion, scaling):
-    if potential == "merw":
-        ep.tl.merw_graph(cells, kernel="alpha_decay")
-    ep.tl.pseudotime(cells, root=cells.uns["root"], potential=potential, diffusion=diffusion, scaling=scaling)
+def test_orders(cells, preset, scaling):
+    # Deep paths of the published walk lead to where it localises, wherever they begin.
+    ep.tl.pseudotime(cells, root=cells.uns["root"], preset=preset, scaling=scaling, depth=4)
     order = cells.obs["entropath_pseudotime"]
     assert np.isfinite(order).all()
     assert np.isfinite(cells.obs["entropath_potential"]).all()
     assert order.between(0, 1).all()
     assert order[cells.uns["root"]] == 0
-    # The paper's potential is bent by ψ, which localises, on its own kernel less than on the default one.
-    assert spearmanr(order, cells.obs["time"]).statistic > (0.5 if potential == "merw" else 0.9)
+    assert spearmanr(order, cells.obs["time"]).statistic > (0.9 if preset == "default" else 0.5)
 
 
-def test_the_papers_walk_potential_bends_the_order(cells):
-    scores = {}
-    for potential in ("symmetric", "merw"):
-        ep.tl.pseudotime(cells, root=cells.uns["root"], potential=potential, depth=8)
-        scores[potential] = spearmanr(cells.obs["entropath_pseudotime"], cells.obs["time"]).statistic
-    assert scores["symmetric"] > scores["merw"]
-
-
-def test_a_refined_order_is_nearer_to_the_true_time_than_a_plain_one():
-    cells = ep.datasets.branching(1500, random_state=1)
-    scores = {}
-    for depth in ("auto", 4.0, 8.0):
-        ep.tl.pseudotime(cells, root=cells.uns["root"], depth=depth)
-        scores[depth] = spearmanr(cells.obs["entropath_pseudotime"], cells.obs["time"]).statistic
-        assert (cells.uns["entropath"]["pseudotime"]["refined"] > 0.5) == (depth == "auto")
-    assert scores["auto"] > 0.98
-    assert max(scores[4.0], scores[8.0]) < scores["auto"] - 0.005
-
-
-def test_the_share_of_the_refined_order_can_be_given(cells):
-    orders = {}
-    for refine in (0, 0.5, 1.0):
-        ep.tl.pseudotime(cells, root=cells.uns["root"], refine=refine)
-        assert cells.uns["entropath"]["pseudotime"]["refined"] == refine
-        assert cells.uns["entropath"]["params"]["pseudotime"]["refine"] == refine
-        orders[refine] = cells.obs["entropath_potential"].to_numpy()
-    inside = cells.obs_names != cells.uns["root"]
-    np.testing.assert_allclose(orders[0.5][inside], 0.5 * (orders[0] + orders[1.0])[inside], rtol=1e-9)
-
-
-def test_without_the_representation_behind_its_neighbours_an_order_stays_plain(cells):
+def test_depth_reaches_the_order(cells):
     ep.tl.merw_graph(cells)
-    del cells.obsm["X_pca"]
-    ep.tl.pseudotime(cells, root=cells.uns["root"])
-    assert cells.uns["entropath"]["pseudotime"]["refined"] == 0
-    with pytest.raises(ValueError, match="representation behind the neighbours is needed"):
-        ep.tl.pseudotime(cells, root=cells.uns["root"], refine=0.5)
+    orders = {}
+    for depth in (None, 10, 3.5, 100):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], depth=depth)
+        assert cells.uns["entropath"]["pseudotime"]["depth"] == (depth or 10)
+        orders[depth] = cells.obs["entropath_potential"].to_numpy()
+    np.testing.assert_array_equal(orders[None], orders[10])
+    assert not np.allclose(orders[3.5], orders[10])
+    # A shallow path stays closer to the shortest one, and costs more.
+    assert (orders[3.5] >= orders[100] - 1e-9).all()
+
+
+def test_the_potential_solves_its_equation(cells):
+    from entropath_sc.core.ensemble import PathEnsemble
+    from entropath_sc.core.graph import Bridges, Graph
+
+    ep.tl.pseudotime(cells, root="cell_7")
+    A, lengths = cells.obsp["entropath_affinity"], cells.obsp["entropath_lengths"]
+    ensemble = PathEnsemble.of(Graph(A, lengths.data, Bridges(np.array([400]), np.empty((0, 2)), np.empty(0))), 10.0)
+    assert ensemble.residual(cells.obs["entropath_potential"].to_numpy()) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -468,58 +483,71 @@ def test_without_the_representation_behind_its_neighbours_an_order_stays_plain(c
         (slice(30), {"n_pcs": 10}, ("X", None)),
     ],
 )
-def test_an_order_is_refined_where_scanpy_searched_the_neighbours(cells, genes, options, expected):
+def test_landmarks_are_where_scanpy_searched_the_neighbours(cells, genes, options, expected):
     some = cells[:, genes].copy()
     sc.pp.neighbors(some, **options)
-    ep.tl.pseudotime(some, root=some.uns["root"], refine=1)
+    ep.tl.pseudotime(some, root=some.uns["root"], n_landmarks=100)
     params = some.uns["entropath"]["params"]["merw_graph"]
     assert (params["use_rep"], params.get("n_pcs")) == expected
+    n_columns = some.n_vars if expected[0] == "X" else expected[1]
+    assert some.uns["entropath"]["pseudotime"]["landmarks"]["positions"].shape == (100, n_columns)
 
 
 def test_genes_left_out_since_do_not_mislead(cells):
     sc.pp.neighbors(cells)
     few = cells[:, :30].copy()
-    ep.tl.pseudotime(few, root=few.uns["root"], refine=1)
-    ep.tl.pseudotime(cells, root=cells.uns["root"], refine=1)
+    ep.tl.pseudotime(few, root=few.uns["root"], n_landmarks=100)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], n_landmarks=100)
     assert few.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_pca"
     np.testing.assert_array_equal(few.obs["entropath_pseudotime"], cells.obs["entropath_pseudotime"])
-    # Without the representation the order is a plain one, from the root alone; one with NaN is refused.
     few.obsm["X_pca"][0, 0] = np.nan
     with pytest.raises(ValueError, match="holds NaN or inf in 1 of 400 cells"):
-        ep.tl.pseudotime(few, root=few.uns["root"], refine=0)
-    del few.obsm["X_pca"]
-    few.X = None
-    ep.tl.pseudotime(few, root=few.uns["root"])
-    assert few.uns["entropath"]["pseudotime"]["refined"] == 0
+        ep.tl.pseudotime(few, root=few.uns["root"], n_landmarks=100)
 
 
-def test_several_roots_a_category_and_iroot(cells):
+def test_several_roots_and_iroot(cells):
     some = list(cells.obs_names[[5, 7]])
     ep.tl.pseudotime(cells, root=some)
     assert (cells.obs.loc[some, "entropath_pseudotime"] == 0).all()
     assert list(cells.uns["entropath"]["pseudotime"]["roots"]) == some
     ep.tl.pseudotime(cells, root=cells.obs_names[[5, 7]])  # an Index does as well as a list
     assert list(cells.uns["entropath"]["pseudotime"]["roots"]) == some
-    ep.tl.pseudotime(cells, root=("branch", "fate A"))
-    assert (cells.obs["entropath_pseudotime"][cells.obs["branch"] == "fate A"] == 0).all()
     cells.uns["iroot"] = 11
     ep.tl.pseudotime(cells)
     assert cells.obs["entropath_pseudotime"].iloc[11] == 0
+
+
+@pytest.mark.parametrize("n_landmarks", [None, 150])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_category_has_one_root_deep_inside_it(cells, n_landmarks, preset):
+    ep.tl.pseudotime(cells, root=("branch", "trunk"), n_landmarks=n_landmarks, preset=preset)
+    (root,) = cells.uns["entropath"]["pseudotime"]["roots"]
+    trunk = cells.obs["branch"] == "trunk"
+    assert trunk[root]
+    assert cells.obs.loc[root, "entropath_pseudotime"] == 0
+    if preset == "default":  # the paper's walk may prefer another cell to its own root
+        assert (cells.obs["entropath_pseudotime"] == 0).sum() == 1
+    # The other branches begin at the late end of the trunk.
+    assert cells.obs.loc[root, "time"] < cells.obs["time"][trunk].quantile(0.3)
+    # The same cell as a barcode gives the same order.
+    again = ep.tl.pseudotime(cells, root=root, n_landmarks=n_landmarks, preset=preset, copy=True)
+    np.testing.assert_array_equal(cells.obs["entropath_pseudotime"], again.obs["entropath_pseudotime"])
+
+
+def test_a_category_as_terminal_is_all_its_cells(cells):
+    ep.tl.pseudotime(cells, root=cells.uns["root"], terminal=("branch", "fate B"))
+    inside = cells.obs["branch"] == "fate B"
+    assert (cells.obs["entropath_pseudotime"][inside] == 1).all()
+    assert set(cells.uns["entropath"]["pseudotime"]["terminals"]) == set(cells.obs_names[inside])
 
 
 def test_a_terminal_cell_leaves_other_branches_as_they_are():
     adata = ep.datasets.branching(1000)
     last = adata.obs.loc[adata.obs["branch"] == "fate B", "time"].idxmax()
     sibling = (adata.obs["branch"] == "fate C").to_numpy()
-    options = {"depth": "auto", "diffusion": "heat", "potential": "symmetric"}
-    ep.tl.merw_graph(adata, kernel="gaussian")
-    found = {}
-    for preset in ("default", "paper"):
-        ep.tl.pseudotime(adata, adata.uns["root"], terminal=last, preset=preset, **options)
-        assert adata.obs.loc[last, "entropath_pseudotime"] == 1.0
-        found[preset] = spearmanr(adata.obs["entropath_pseudotime"][sibling], adata.obs["time"][sibling])[0]
-    assert found["default"] > 0.8
-    assert found["paper"] < 0
+    ep.tl.pseudotime(adata, adata.uns["root"], terminal=last)
+    assert adata.obs.loc[last, "entropath_pseudotime"] == 1.0
+    assert spearmanr(adata.obs["entropath_pseudotime"][sibling], adata.obs["time"][sibling]).statistic > 0.8
 
 
 def test_terminal_cells_come_last(cells):
@@ -581,74 +609,78 @@ def test_results_do_not_depend_on_threads(cells):
 
 
 def test_interruption_leaves_the_object_as_it_was(cells, monkeypatch):
-    from entropath_sc.core import mds
+    from entropath_sc.core import layout
 
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mds, "_guttman", interrupted)
+    monkeypatch.setattr(layout, "_guttman", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ep.tl.embedding(cells)
     assert not [key for key in (*cells.uns, *cells.obs, *cells.obsm, *cells.obsp) if "entropath" in key]
 
 
-def test_the_papers_preset_is_its_options(cells):
-    """Written out or as a preset, the result is the same to the bit; and not that of the defaults."""
-    other = cells.copy()
-    ep.tl.merw_graph(cells, preset="paper")
-    ep.tl.embedding(cells, preset="paper", n_landmarks=150)
-    ep.tl.pseudotime(cells, root=cells.uns["root"], preset="paper")
-    ep.tl.merw_graph(other, kernel="alpha_decay")
-    ep.tl.embedding(
-        other,
-        n_landmarks=150,
-        landmarks="kmeans",
-        landmark_graph="knn",
-        n_project=50,
-        diffusion="power",
-        depth="knee",
-        dissimilarity="free_energy",
-    )
-    depth = int(other.uns["entropath"]["depth"]["chosen"])
-    ep.tl.pseudotime(other, root=cells.uns["root"], potential="merw", diffusion="power", depth=depth)
-    np.testing.assert_array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
-    np.testing.assert_array_equal(cells.obs["entropath_potential"], other.obs["entropath_potential"])
-    ep.tl.embedding(other, n_landmarks=150)
-    assert not np.array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
+def test_the_papers_preset_is_the_papers_method(cells):
+    from entropath_sc.core import paper
+    from entropath_sc.core.graph import graph_of_cells
+    from entropath_sc.core.layout import classical
+    from entropath_sc.core.neighbors import knn_distances
+
+    ep.tl.embedding(cells, preset="paper", mds="classical")
+    ep.tl.pseudotime(cells, root="cell_7", preset="paper")
+    X = cells.obsm["X_pca"]
+    graph, _ = graph_of_cells(knn_distances(X, 15), X, decay=40.0, bandwidth="larger")
+    perron, knee = paper.walk_of(graph)
+    assert cells.uns["entropath"]["depth"]["chosen"] == cells.uns["entropath"]["pseudotime"]["depth"] == knee.depth
+    expected = classical(paper.free_energies(graph, perron, knee.depth, heat=False), 2)
+    np.testing.assert_allclose(cells.obsm["X_entropath"], expected, rtol=1e-5, atol=1e-5)
+    potential = paper.potential(graph, perron, np.arange(400) == 7, knee.depth, heat=False)
+    others = np.arange(400) != 7
+    np.testing.assert_allclose(cells.obs["entropath_potential"][others], potential[others], rtol=1e-9)
+
+
+def test_the_papers_depth_is_the_knee_of_the_graph_that_it_runs_on(cells):
+    ep.tl.embedding(cells, preset="paper", n_landmarks=100)
+    ep.tl.pseudotime(cells, root="cell_0", preset="paper", n_landmarks=100)
+    found = cells.uns["entropath"]
+    assert found["pseudotime"]["depth"] == found["depth"]["knee"] == found["depth"]["chosen"]
+    ep.tl.pseudotime(cells, root="cell_0", preset="paper")
+    assert found["params"]["embedding"]["preset"] == "paper"
+    assert cells.uns["entropath"]["pseudotime"]["on"] == "cells"
+    assert cells.uns["entropath"]["pseudotime"]["depth"] != found["depth"]["knee"]
 
 
 def test_given_options_win_over_the_preset(cells):
-    ep.tl.embedding(cells, preset="paper", diffusion="heat", depth=3)
+    ep.tl.embedding(cells, preset="paper", depth=3, n_landmarks=100, n_project=20)
     params = cells.uns["entropath"]["params"]["embedding"]
-    assert (params["diffusion"], params["depth"], params["landmarks"]) == ("heat", 3, "kmeans")
-
-
-def test_depth_of_the_embedding_for_the_order(cells):
-    with pytest.raises(ValueError, match=r"run `ep.tl.embedding\(adata\)` first"):
-        ep.tl.pseudotime(cells, root=cells.uns["root"], depth="embedding")
-    ep.tl.embedding(cells, depth=6)
-    ep.tl.pseudotime(cells, root=cells.uns["root"], depth="embedding")
-    assert cells.uns["entropath"]["pseudotime"]["depth"] == 6
+    assert (params["n_project"], params["depth"], params["landmarks"]) == (20, 3, "kmeans")
+    assert cells.uns["entropath"]["depth"]["chosen"] == 3
+    ep.tl.merw_graph(cells, preset="paper", decay=7)
+    params = cells.uns["entropath"]["params"]["merw_graph"]
+    assert (params["decay"], params["bandwidth"]) == (7, "larger")
 
 
 @pytest.mark.parametrize("n_landmarks", [2000, 150])
 def test_a_named_representation_is_used_throughout(cells, n_landmarks):
     other = cells.copy()
     other.obsm["X_pca"] = cells.obsm["X_pca"][:, 5:]
-    ep.tl.embedding(other, n_landmarks=n_landmarks, landmark_graph="compressed")
+    ep.tl.embedding(other, n_landmarks=n_landmarks)
     cells.obsm["X_latent"] = other.obsm["X_pca"]
     ep.tl.merw_graph(cells)  # in X_pca, and not to be used
-    ep.tl.embedding(cells, n_landmarks=n_landmarks, landmark_graph="compressed", use_rep="X_latent")
+    ep.tl.embedding(cells, n_landmarks=n_landmarks, use_rep="X_latent")
     np.testing.assert_array_equal(cells.obsm["X_entropath"], other.obsm["X_entropath"])
-    assert cells.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_latent"
     assert cells.uns["entropath"]["params"]["embedding"]["use_rep"] == "X_latent"
+    if n_landmarks == 2000:
+        assert cells.uns["entropath"]["params"]["merw_graph"]["use_rep"] == "X_latent"
     with pytest.raises(KeyError, match="X_nowhere"):
         ep.tl.embedding(cells, n_landmarks=n_landmarks, use_rep="X_nowhere")
 
 
-def test_an_anchor_graph_in_a_named_representation_needs_no_neighbours(cells):
+def test_a_representation_other_than_the_pca_needs_no_neighbours(cells):
     cells.obsm["X_latent"] = cells.obsm.pop("X_pca")
     ep.tl.embedding(cells, n_landmarks=150, use_rep="X_latent")
-    assert cells.uns["entropath"]["params"]["embedding"]["landmark_graph"] == "anchor"
+    assert cells.uns["entropath"]["params"]["embedding"]["use_rep"] == "X_latent"
+    assert "entropath_affinity" not in cells.obsp
+    ep.tl.merw_graph(cells, use_rep="X_latent")
     ep.tl.pseudotime(cells, root=cells.uns["root"])
     assert ep.metrics.pseudotime_agreement("entropath_pseudotime", "time", adata=cells)["spearman"] > 0.9

@@ -7,14 +7,24 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import unweighted_graph, weighted_graph
+from conftest import graph_of, path_graph, unweighted_graph, weighted_graph
+from scipy.linalg import expm
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from entropath_sc.core import perron
-from entropath_sc.core.affinity import affinity, knn_distances
-from entropath_sc.core.diffusion import free_energy, heat_kernel, matrix_power
-from entropath_sc.core.landmarks import anchor_graph
-from entropath_sc.core.perron import largest_eigenvalue, log_stationary, perron_pair, transition_matrix
+from entropath_sc.core.graph import graph_of_cells
+from entropath_sc.core.neighbors import knn_distances
+from entropath_sc.core.paper import (
+    HEAT_FLOOR,
+    POWER_FLOOR,
+    count_hops,
+    free_energies,
+    heat_kernel,
+    matrix_power,
+    potential,
+)
+from entropath_sc.core.perron import log_stationary, perron_pair, transition_matrix
+from entropath_sc.core.pipeline import PAPER
 
 
 def paths(A: np.ndarray, k: int, i: int, j: int):
@@ -36,13 +46,8 @@ def test_perron_pair_of_a_star_is_known():
     np.testing.assert_allclose(np.exp(pair.log_psi), [2**-0.5, *[18**-0.5] * m], rtol=1e-8)
 
 
-def test_largest_eigenvalue_alone():
-    A = weighted_graph(200)
-    assert largest_eigenvalue(A) == pytest.approx(np.linalg.eigvalsh(A.toarray())[-1], rel=1e-3)
-
-
 def test_perron_pair_of_landmarks_that_are_almost_apart(monkeypatch):
-    # Votes V with rows of sum one, masses m = Vᵀ1: VᵀV scaled by 1/sqrt(m) has λ = 1 and ψ ∝ sqrt(m). Half of the
+    # Weights V with rows of sum one, masses m = Vᵀ1: VᵀV scaled by 1/sqrt(m) has λ = 1 and ψ ∝ sqrt(m). Half of the
     # landmarks are well joined and half of them by one part in a million, where Lanczos does not converge for long;
     # with few restarts it gives up whatever its implementation.
     monkeypatch.setattr(perron, "MOST_RESTARTS", 10)
@@ -52,11 +57,12 @@ def test_perron_pair_of_landmarks_that_are_almost_apart(monkeypatch):
     next_to = (near + rng.integers(1, 4, size=5 * n)) % n
     share = np.where(near < n // 2, 0.4, 1e-6 * rng.uniform(0.1, 1.0, size=5 * n))
     V = sp.csr_matrix((np.append(1 - share, share), (np.tile(cells, 2), np.append(near, next_to))), shape=(5 * n, n))
-    A = anchor_graph((V.T @ V).tocsr())
+    mass = np.asarray(V.sum(axis=0)).ravel()
+    scale = sp.diags(1.0 / np.sqrt(mass))
+    A = sp.csr_matrix(scale @ (V.T @ V) @ scale)
     with pytest.raises(ArpackNoConvergence):
         eigsh(A, k=1, which="LA", v0=np.asarray(A.sum(axis=1)).ravel(), maxiter=perron.MOST_RESTARTS)
     pair = perron_pair(A)
-    mass = np.asarray(V.sum(axis=0)).ravel()
     assert pair.lambda_max == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(np.exp(pair.log_psi), np.sqrt(mass / mass.sum()), rtol=1e-5)
 
@@ -103,23 +109,22 @@ def test_even_powers_are_gram_matrices():
     np.testing.assert_allclose(matrix_power(rescaled, k), features @ features.T, atol=1e-14)
 
 
-@pytest.mark.parametrize("diffusion", ["power", "heat"])
-def test_deep_free_energy_is_the_stationary_mass(diffusion):
+@pytest.mark.parametrize("heat", [False, True], ids=["power", "heat"])
+def test_deep_free_energy_is_the_stationary_mass(heat):
     A = weighted_graph(25)
     pair = perron_pair(A)
-    rescaled = A.toarray() / pair.lambda_max
-    kernel = matrix_power(rescaled, 4000) if diffusion == "power" else heat_kernel(rescaled, 4000.0)
     log_pi = 2 * pair.log_psi
     expected = -0.5 * (log_pi[:, None] + log_pi[None, :])
     np.fill_diagonal(expected, 0.0)
-    np.testing.assert_allclose(free_energy(kernel), expected, atol=1e-5)
+    np.testing.assert_allclose(free_energies(graph_of(A), pair, 4000.0, heat=heat), expected, atol=1e-5)
 
 
 def test_free_energy_is_mean_path_cost_less_path_entropy():
     A = np.array([[0, 0.9, 0.2, 0], [0.9, 0, 0.5, 0.3], [0.2, 0.5, 0, 0.8], [0, 0.3, 0.8, 0]])
-    rescaled = A / perron_pair(A).lambda_max
+    pair = perron_pair(A)
+    rescaled = A / pair.lambda_max
     k = 4
-    D = free_energy(matrix_power(rescaled, k))
+    D = free_energies(graph_of(A), pair, k, heat=False)
     for i, j in [(0, 1), (0, 3), (1, 2)]:
         weight = np.array([w for _, w in paths(rescaled, k, i, j)])
         p = weight / weight.sum()
@@ -127,12 +132,23 @@ def test_free_energy_is_mean_path_cost_less_path_entropy():
         assert D[i, j] == pytest.approx(mean_cost - entropy, rel=1e-12)
 
 
+def test_pairs_that_no_path_joins_are_at_the_floor():
+    A = path_graph(30)
+    pair = perron_pair(A)
+    assert free_energies(graph_of(A), pair, 4, heat=False)[0, 9] == pytest.approx(-np.log(POWER_FLOOR))
+    # In continuous time all pairs are joined.
+    D = free_energies(graph_of(A), pair, 4.0, heat=True)
+    assert D.max() < -np.log(HEAT_FLOOR)
+    assert (np.diff(D[0]) > 0).all()
+
+
 def test_on_a_circle_free_energy_approaches_squared_arc_length():
     time = 0.1
     errors = []
     for n in (100, 200, 400):
         angle = 2 * np.pi * np.arange(n) / n
-        A = affinity(knn_distances(np.c_[np.cos(angle), np.sin(angle)], 5), kernel="gaussian")
+        D = knn_distances(np.c_[np.cos(angle), np.sin(angle)], 5)
+        A = graph_of_cells(D, None, decay=2.0, bandwidth="adaptive")[0].affinity
         hop = np.abs((np.arange(n) + n // 2) % n - n // 2) * 2 * np.pi / n
         row = A.toarray()[0]
         variance = row @ hop**2 / row.sum()  # of one step; a walk of depth τ diffuses for t = τ variance / 2
@@ -178,7 +194,7 @@ def test_perron_vector_is_accurate_far_down_a_chain_of_cells():
     rng = np.random.default_rng(0)
     along = np.sort(rng.uniform(0, 60, 3000))
     X = np.c_[along, rng.normal(scale=0.3, size=(3000, 5))]
-    A = affinity(knn_distances(X, 10))
+    A = graph_of_cells(knn_distances(X, 10), X, decay=3.0, bandwidth="tempered")[0].affinity
     pair = perron_pair(A)
     assert np.ptp(pair.log_psi) > 50
     assert pair.residual < 1e-4
@@ -193,20 +209,82 @@ def test_powers_keep_tiny_entries():
 
 @pytest.mark.parametrize("time", [0.3, 2.0, 31.0])
 def test_heat_kernel_equals_expm(time):
-    from scipy.linalg import expm
-
     A = weighted_graph(40).toarray()
     A /= perron_pair(A).lambda_max
     np.testing.assert_allclose(heat_kernel(A, time), expm(-time * (np.eye(40) - A)), rtol=1e-6)
 
 
 def test_heat_kernel_joins_far_pairs():
-    n = 200
-    A = sp.diags([np.full(n - 1, 0.5), np.full(n - 1, 0.5)], [-1, 1]).toarray()
-    assert (heat_kernel(A, 1.0)[0, -1]) == 0
-    # e^{-t} (t/2)^h / h! to leading order, h = n - 1 hops.
     from scipy.special import gammaln
 
+    n = 200
+    A = path_graph(n).toarray() / 2
+    # e^{-t} (t/2)^h / h! to leading order, h = n - 1 hops.
     time = 20.0
     expected = -time + (n - 1) * np.log(time / 2) - gammaln(n)
-    assert np.log(heat_kernel(A, time, reach=n)[0, -1]) == pytest.approx(expected, abs=1.0)
+    assert np.log(heat_kernel(A, time)[0, -1]) == pytest.approx(expected, abs=1.0)
+
+
+def test_hops_are_counted_from_the_nearest_start():
+    A = path_graph(7)
+    assert count_hops(A, np.arange(7) == 2).tolist() == [2, 1, 0, 1, 2, 3, 4]
+    assert count_hops(A, np.isin(np.arange(7), [0, 6])).tolist() == [0, 1, 2, 3, 2, 1, 0]
+    apart = sp.csr_matrix(sp.block_diag([path_graph(3), path_graph(2)]))
+    with pytest.raises(ValueError, match="not connected"):
+        count_hops(apart, np.arange(5) == 0)
+
+
+# The paper's order: -log of the probability of the walk from the roots.
+
+
+def one_hot(n: int, *nodes: int) -> np.ndarray:
+    source = np.zeros(n)
+    source[list(nodes)] = 1.0
+    return source
+
+
+@pytest.mark.parametrize("heat", [False, True], ids=["power", "heat"])
+def test_potential_is_that_of_the_walk(heat):
+    A = weighted_graph(40)
+    pair = perron_pair(A)
+    T = transition_matrix(A, pair.log_psi).toarray()
+    walk = expm(-9.0 * (np.eye(40) - T)) if heat else np.linalg.matrix_power(T, 9)
+    for roots in ([5], [2, 11]):
+        found = potential(graph_of(A), pair, one_hot(40, *roots), 9, heat=heat)
+        difference = found + np.log(walk[roots].sum(axis=0))
+        np.testing.assert_allclose(difference, difference[0], atol=1e-6)  # equal up to a constant
+
+
+@pytest.mark.parametrize("heat", [False, True], ids=["power", "heat"])
+def test_a_long_path_has_a_finite_order_at_any_depth(heat):
+    # 700 hops: far beyond the range of floats at these depths.
+    n = 700
+    A = path_graph(n)
+    pair = perron_pair(A)
+    for depth in (1, 30):
+        values = potential(graph_of(A), pair, one_hot(n, 0), depth, heat=heat) + pair.log_psi
+        assert np.isfinite(values).all()
+        assert np.argmax(values) == n - 1
+
+
+def test_cells_beyond_the_steps_follow_hop_by_hop():
+    A = path_graph(12)
+    pair = perron_pair(A)
+    symmetric = potential(graph_of(A), pair, one_hot(12, 0), 4, heat=False) + pair.log_psi
+    assert np.isfinite(symmetric).all()
+    assert symmetric[[0, 2, 4]].max() < symmetric[5] < symmetric[6] < symmetric[11]
+
+
+def test_the_papers_settings_run_the_papers_walk():
+    from entropath_sc.core.pipeline import order
+
+    A = weighted_graph(60)
+    graph = graph_of(A)
+    pair = perron_pair(A)
+    sources = sp.csr_matrix(one_hot(60, 4)[None])
+    found = order(graph, PAPER, [sources])
+    assert found.ensemble is None
+    assert found.depth == int(found.depth) >= 1
+    np.testing.assert_array_equal(
+        found.potentials[:, 0], potential(graph, pair, one_hot(60, 4), found.depth, heat=False)
+    )

@@ -1,4 +1,4 @@
-"""How deep to diffuse: the paper's entropy knee, and the self-consistency of the dissimilarity."""
+"""What is known about the depth: the paper's entropy knee, and how much other depths would change."""
 
 from __future__ import annotations
 
@@ -6,34 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import rankdata
 
+from .ensemble import PathEnsemble
+from .graph import Graph
 from .parallel import on_one_blas_thread
+
+# The deepest point of the entropy curve.
+MAX_DEPTH = 150
+# Depths that are compared with the chosen one, relative to it, and from how many nodes.
+COMPARED = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+N_SOURCES = 32
 
 
 @dataclass(frozen=True)
 class Knee:
-    """Entropy of the spectrum at depths 1..max_depth, its knee, and where the knee lies on shorter curves."""
+    """Entropy of the spectrum at depths 1..MAX_DEPTH, its knee, and where the knee lies on shorter curves."""
 
     entropy: np.ndarray
     depth: int
     depth_range: tuple[int, int]
-
-
-def singular_values(T: sp.csr_matrix | np.ndarray) -> np.ndarray:
-    """Singular values of T, from the symmetric eigenvalues of T Tᵀ: twice as fast as an SVD.
-
-    Values below 1e-8 are lost, but they are also lost in the entropy.
-    """
-    gram = T @ T.T
-    gram = gram.toarray() if sp.issparse(gram) else gram
-    return np.sqrt(np.maximum(_eigenvalues(gram)[::-1], 0.0))
-
-
-@on_one_blas_thread
-def _eigenvalues(symmetric: np.ndarray) -> np.ndarray:
-    return scipy.linalg.eigvalsh(symmetric, overwrite_a=True, check_finite=False, driver="evr")
 
 
 def von_neumann_entropy(spectrum: np.ndarray, max_depth: int) -> np.ndarray:
@@ -66,40 +59,47 @@ def _line_error(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.abs(dy - slope * dx).sum())
 
 
-def entropy_knee(T: sp.csr_matrix | np.ndarray, max_depth: int) -> Knee:
-    """The paper's depth: the knee of the von Neumann entropy of the powers of T."""
-    entropy = von_neumann_entropy(singular_values(T), max_depth)
-    cuts = np.unique(np.linspace(max_depth / 2, max_depth, 6).astype(int))
-    knees = [find_knee(entropy[:cut]) + 1 for cut in cuts if cut > 0]
+def entropy_knee(spectrum: np.ndarray) -> Knee:
+    """The paper's depth: the knee of the von Neumann entropy of the powers of a walk, from its singular values."""
+    entropy = von_neumann_entropy(spectrum, MAX_DEPTH)
+    cuts = np.unique(np.linspace(MAX_DEPTH / 2, MAX_DEPTH, 6).astype(int))
+    knees = [find_knee(entropy[:cut]) + 1 for cut in cuts]
     return Knee(entropy, knees[-1], (min(knees), max(knees)))
 
 
-# D(t/2) and D(t) rank this many pairs, and at least this alike, as long as both are geodesic.
-CONSISTENCY_PAIRS = 100_000
-CONSISTENCY = 0.997
-
-# What is geodesic at this time is not followed further: on most data deeper kernels only blur it. It is reached from
-# a short time by so many doublings.
-DEEPEST = 7.0
-N_DOUBLINGS = 3
+@on_one_blas_thread
+def eigenvalues(symmetric: np.ndarray) -> np.ndarray:
+    """All eigenvalues of a symmetric matrix, which is overwritten."""
+    return scipy.linalg.eigvalsh(symmetric, overwrite_a=True, check_finite=False, driver="evr")
 
 
-class ConsistencyWalk:
-    """Follows the dissimilarity as t doubles: in the geodesic regime t D(t) does not change, so D keeps its ranks."""
+def equalised_spectrum(graph: Graph, ensemble: PathEnsemble) -> np.ndarray:
+    """Singular values of the equalised walk, whose Perron vector is flat, in single precision."""
+    s = ensemble.scale.astype(np.float32)
+    B = graph.affinity.astype(np.float32).toarray()
+    B.flat[:: len(B) + 1] += 1.0
+    B *= s[:, None] * s[None, :]
+    return np.sort(np.abs(eigenvalues(B)))[::-1]
 
-    def __init__(self, n_nodes: int, threshold: float = CONSISTENCY) -> None:
-        self._pairs = np.random.default_rng(0).integers(n_nodes, size=(2, CONSISTENCY_PAIRS))
-        self._last: np.ndarray | None = None
-        self._threshold = threshold
-        self.times: list[float] = []
-        self.agreement: list[float] = []
 
-    def keeps(self, time: float, kernel: np.ndarray) -> bool:
-        """Whether the pairs are still ranked as at half the time; true for the first time."""
-        # The logarithm is monotone: ranks of the kernel are ranks of D.
-        ranks = rankdata(kernel[self._pairs[0], self._pairs[1]])
-        agreement = 1.0 if self._last is None else float(np.corrcoef(self._last, ranks)[0, 1])
-        self._last = ranks
-        self.times.append(time)
-        self.agreement.append(agreement)
-        return agreement >= self._threshold
+@on_one_blas_thread
+def agreement(graph: Graph, depth: float) -> tuple[np.ndarray, np.ndarray]:
+    """Depths around the chosen one, and how alike they rank all nodes as seen from some: the mean rank correlation."""
+    n = graph.n_nodes
+    sources = np.unique(np.linspace(0, n - 1, min(N_SOURCES, n)).astype(int))
+    depths = depth * COMPARED
+    ranks = [rankdata(_seen_from(graph, sources, float(tau)), axis=0) for tau in depths]
+    chosen = ranks[len(ranks) // 2]
+    return depths, np.array([np.mean([_correlation(a, b) for a, b in zip(r.T, chosen.T, strict=True)]) for r in ranks])
+
+
+def _seen_from(graph: Graph, sources: np.ndarray, depth: float) -> np.ndarray:
+    """Weights of the paths from all nodes to each source, as columns."""
+    N = PathEnsemble.of(graph, depth).normalised()
+    ends = np.zeros((len(sources), graph.n_nodes))
+    ends[np.arange(len(sources)), sources] = 1.0
+    return cho_solve(cho_factor(np.eye(graph.n_nodes) - N.toarray(), overwrite_a=True, check_finite=False), ends.T)
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else 1.0

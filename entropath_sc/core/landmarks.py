@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -11,19 +11,20 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from .affinity import Bridges, affinity, bridge_components, knn_distances
-from .placement import Nodes
-from .progress import Report, silent
-from .projection import nearest_landmarks
+from .cells import Cells
+from .graph import Graph, connected, graph_of_cells
+from .neighbors import knn_distances
+from .nodes import Nodes
+from .search import nearest_landmarks
 
 RULES = ("farthest", "kmeans", "random")
-GRAPHS = ("auto", "compressed", "anchor", "knn")
 
 # Landmarks are chosen among a sample of this many cells for each; all cells are assigned afterwards. In a sample not
 # much larger than the landmarks, farthest-point sampling also meets few outliers.
 SAMPLE_PER_LANDMARK = 10
 KMEANS_ITERATIONS = 10
-# Steps that landmarks take towards the middle of the sampled cells nearest to them.
+# Fitted on rolls and real cells (benchmarks/landmarks.py): steps that landmarks take towards the mean of the sampled
+# cells nearest to them.
 CENTRING_STEPS = 4
 
 
@@ -35,28 +36,20 @@ class Landmarks:
     positions: np.ndarray
     centres: np.ndarray
 
-    def nodes(self, graph: str, *, n_project: int, n_neighbors: int) -> Nodes:
-        """Nodes for the named graph: at the cells themselves for the paper's, at the centres for all others.
-
-        A cell has noise of its own, of which the mean of some has less.
-        """
-        at = self.positions if graph == "knn" else self.centres
-        return Nodes.at(at, n_project=n_project, n_neighbors=n_neighbors)
-
 
 def choose(
-    X: np.ndarray, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
+    cells: Cells, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
 ) -> Landmarks:
     """``n_landmarks`` distinct cells, with those in ``include`` (which may be more) among them, sorted.
 
-    Of ``X`` only the rows of a sample are read, so it may be any array whose rows can be picked by sorted indices.
+    Only a sample of the cells is read.
     """
     include = np.unique(np.asarray([] if include is None else include, dtype=np.int64))
     n_landmarks = max(n_landmarks, len(include))
     rng = np.random.default_rng(random_state)
-    n_sample = min(X.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
-    sampled = np.union1d(rng.choice(X.shape[0], size=n_sample, replace=False), include)
-    sample = np.ascontiguousarray(X[sampled], dtype=np.float32)
+    n_sample = min(cells.shape[0], SAMPLE_PER_LANDMARK * n_landmarks)
+    sampled = np.union1d(rng.choice(cells.shape[0], size=n_sample, replace=False), include)
+    sample = np.ascontiguousarray(cells.rows(sampled), dtype=np.float32)
     among = _chosen(sample, n_landmarks, rule, np.searchsorted(sampled, include), rng)
     return Landmarks(sampled[among], sample[among], _centred(sample, sample[among]))
 
@@ -150,67 +143,39 @@ def _squared_distance(a, b):
     return total
 
 
-@dataclass(frozen=True)
-class LandmarkSet:
-    """Landmarks, the connected graph among them, the weights of all cells on them, and what had to be joined."""
-
-    nodes: Nodes
-    graph: sp.csr_matrix
-    weights: sp.csr_matrix
-    bridges: Bridges
+def joined_graph(total: sp.csr_matrix, nodes: Nodes) -> Graph:
+    """Landmarks joined by all cells: VᵀV of their weights on their few nearest landmarks. Needs no graph of cells."""
+    # Rows of V sum to one, so those of VᵀV sum to the mass of each landmark.
+    mass = np.asarray(total.sum(axis=1)).ravel()
+    scale = sp.diags(1.0 / np.sqrt(np.maximum(mass, np.finfo(float).tiny)))
+    return _among((scale @ total @ scale).tocsr(), nodes)
 
 
-def landmark_set(
-    X: np.ndarray,
-    A: sp.csr_matrix | None,
-    landmarks: Landmarks,
-    graph: str,
-    *,
-    n_project: int = 10,
-    n_neighbors: int = 15,
-    kernel: str = "tempered",
-    decay: float = 40.0,
-    report: Report = silent,
-) -> LandmarkSet:
-    """Connect the landmarks by the named graph and weigh all cells on them; ``anchor`` needs no ``A``."""
-    nodes = landmarks.nodes(graph, n_project=n_project, n_neighbors=n_neighbors)
-    if graph == "anchor":
-        return anchored_set(X, nodes, report=report)
-    nearest = nodes.nearest(X, report=report)
-    if graph == "compressed":
-        connected = compressed_graph(A, nearest[0][:, 0], len(nodes.positions))
-    else:
-        connected = knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
-    connected, bridges = bridge_components(connected, nodes.positions)
-    return LandmarkSet(nodes, connected, nodes.weights(*nearest), bridges)
-
-
-def anchored_set(X: np.ndarray, nodes: Nodes, *, report: Report = silent) -> LandmarkSet:
-    """Connect landmarks by the votes of all cells, and weigh these on them."""
-    nearest = nodes.nearest(X, report=report)
-    connected, bridges = bridge_components(anchor_graph(nodes.votes(*nearest)), nodes.positions)
-    return LandmarkSet(nodes, connected, nodes.weights(*nearest), bridges)
-
-
-def knn_graph(positions: np.ndarray, n_neighbors: int, *, kernel: str, decay: float) -> sp.csr_matrix:
-    """A neighbour graph of the landmarks alone."""
-    return affinity(knn_distances(positions, min(n_neighbors, len(positions))), kernel=kernel, decay=decay)
-
-
-def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, n_landmarks: int) -> sp.csr_matrix:
+def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, nodes: Nodes) -> Graph:
     """CᵀAC, the cells' own affinity on the landmarks they are assigned to; columns of C have unit length.
 
     A Rayleigh-Ritz compression: every path of the cells is still there, between clusters instead of cells.
     """
+    n_landmarks = len(nodes.positions)
     counts = np.bincount(assignment, minlength=n_landmarks)
     scale = 1.0 / np.sqrt(np.maximum(counts, 1))
     C = _indicator(assignment, n_landmarks, scale[assignment])
-    return (C.T @ A @ C).tocsr()
+    return _among((C.T @ A @ C).tocsr(), nodes)
 
 
-def anchor_graph(votes: sp.csr_matrix) -> sp.csr_matrix:
-    """The cells' votes for their few nearest landmarks, scaled by 1/sqrt(mass): needs no graph of cells."""
-    # Rows of V sum to one, so those of VᵀV sum to the mass of each landmark.
-    mass = np.asarray(votes.sum(axis=1)).ravel()
-    scale = sp.diags(1.0 / np.sqrt(np.maximum(mass, np.finfo(float).tiny)))
-    return (scale @ votes @ scale).tocsr()
+def knn_graph(nodes: Nodes, n_neighbors: int, *, decay: float, bandwidth: str) -> Graph:
+    """A neighbour graph of the landmarks alone, as in the paper."""
+    distances = knn_distances(nodes.positions, min(n_neighbors, len(nodes.positions)))
+    graph, _ = graph_of_cells(distances, nodes.positions, decay=decay, bandwidth=bandwidth)
+    return replace(graph, nodes=nodes)
+
+
+def _among(A: sp.csr_matrix, nodes: Nodes) -> Graph:
+    """The graph of an affinity among landmarks; an edge is as long as they are apart."""
+    A.setdiag(0)
+    A.eliminate_zeros()
+    A.sort_indices()
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    X = nodes.positions.astype(np.float64)
+    lengths = np.maximum(np.linalg.norm(X[rows] - X[A.indices], axis=1), np.finfo(float).tiny)
+    return connected(A, lengths, nodes.positions, nodes)

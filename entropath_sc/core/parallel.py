@@ -16,7 +16,7 @@ R = TypeVar("R")
 ONE_AT_A_TIME = threading.RLock()
 
 
-def exclusive(function: Callable[P, R]) -> Callable[P, R]:
+def serialized(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which calls parallel kernels, so that calls from several threads wait for each other."""
 
     @functools.wraps(function)
@@ -36,8 +36,7 @@ def thread_pools() -> ThreadpoolController:
 def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which makes many short calls of BLAS.
 
-    Its threads gain little there, and wait for each other by turning in circles: where other programs keep the cores
-    busy too, that can take many times as long.
+    BLAS threads gain little there and spin-wait for each other, which takes many times as long on a busy machine.
     """
 
     @functools.wraps(function)

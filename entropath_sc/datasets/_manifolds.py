@@ -4,7 +4,7 @@ import numpy as np
 from anndata import AnnData
 from scipy.spatial.distance import cdist
 
-from ..core.affinity import knn_distances
+from ..core.neighbors import knn_distances
 from ..metrics import shortest_paths
 
 # Neighbours in the graph of clean points whose shortest paths stand in where the geodesic has no formula.
@@ -61,11 +61,14 @@ def swiss_roll(
         up = rng.uniform(size=n_cells)
     angle, height = 1.5 * np.pi * (1 + 2 * along), ROLL_HEIGHT * up
     clean = np.stack([angle * np.cos(angle), height, angle * np.sin(angle)], axis=1)
-    adata = _noisy(clean, noise, rng, "shortest_path" if hole else "intrinsic")
+    adata = _noisy(clean, noise, rng, "around_hole" if hole else "intrinsic")
     adata.obs["angle"] = angle
-    arc_length = 0.5 * (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle))
-    adata.obsm["intrinsic"] = np.stack([arc_length, height], axis=1)
+    adata.obsm["intrinsic"] = np.stack([_arc_length(angle), height], axis=1)
     return adata
+
+
+def _arc_length(angle: np.ndarray) -> np.ndarray:
+    return 0.5 * (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle))
 
 
 def sphere(n_cells: int = 2000, *, noise: float = 0.05, random_state: int = 0) -> AnnData:
@@ -186,8 +189,9 @@ def geodesic(adata: AnnData, *, protocol: str | None = None) -> np.ndarray:
     adata
         What `swiss_roll`, `sphere`, `torus` or `tree` returned.
     protocol
-        `'shortest_path'`: shortest paths on the graph of the 15 nearest neighbours of the clean points. By default the
-        formula where the manifold has one (rolls without a hole, the sphere), and shortest paths where it has none.
+        `'shortest_path'`: shortest paths on the graph of the 15 nearest neighbours of the clean points, as in the
+        paper. On a roll with a hole some of these neighbours lie across a fold. By default the formula where the
+        manifold has one (rolls, the sphere), and shortest paths where it has none.
 
     Returns
     -------
@@ -206,11 +210,39 @@ def geodesic(adata: AnnData, *, protocol: str | None = None) -> np.ndarray:
     kind = protocol or adata.uns["geodesic"]
     if kind == "intrinsic":
         return cdist(adata.obsm["intrinsic"], adata.obsm["intrinsic"])
+    if kind == "around_hole":
+        return _around_hole(adata.obsm["intrinsic"])
     clean = adata.obsm["clean"]
     if kind == "great_circle":
         return np.arccos(np.clip(clean @ clean.T, -1.0, 1.0)) * (1 - np.eye(len(clean)))
     # The search counts the cell itself.
     return shortest_paths(knn_distances(clean, min(REFERENCE_NEIGHBORS + 1, len(clean))))
+
+
+def _around_hole(points: np.ndarray) -> np.ndarray:
+    """Lengths of the shortest paths on the unrolled sheet, straight or around the corners of its hole."""
+    left, right = _arc_length(1.5 * np.pi * (1 + 2 * np.array([1, 2]) / 3))
+    bottom, top = ROLL_HEIGHT / 3, 2 * ROLL_HEIGHT / 3
+    corners = np.array([[left, bottom], [left, top], [right, top], [right, bottom]])
+    centre, half = corners.mean(axis=0), np.array([right - left, top - bottom]) / 2
+    straight = np.where(_crosses(points, points, centre, half), np.inf, cdist(points, points))
+    to_corners = np.where(_crosses(points, corners, centre, half), np.inf, cdist(points, corners))
+    around = cdist(corners, corners)
+    around[[0, 2, 1, 3], [2, 0, 3, 1]] = 2 * half.sum()  # opposite corners
+    for i in range(4):
+        for j in range(4):
+            straight = np.minimum(straight, to_corners[:, i, None] + around[i, j] + to_corners[None, :, j])
+    return straight
+
+
+def _crosses(starts: np.ndarray, ends: np.ndarray, centre: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Which segments pass through the inside of a rectangle: those that overlap with it along all three normals."""
+    inner = half * (1 - 1e-9)
+    middle = 0.5 * (starts[:, None] + ends[None]) - centre
+    reach = 0.5 * np.abs(starts[:, None] - ends[None])
+    x, y = np.moveaxis(0.5 * (ends[None] - starts[:, None]), -1, 0)
+    overlap = (np.abs(middle) < reach + inner).all(axis=-1)
+    return overlap & (np.abs(middle[..., 0] * y - middle[..., 1] * x) < inner[0] * np.abs(y) + inner[1] * np.abs(x))
 
 
 def _noisy(clean: np.ndarray, noise: float, rng: np.random.Generator | np.random.RandomState, geodesic: str) -> AnnData:

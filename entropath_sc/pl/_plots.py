@@ -50,12 +50,8 @@ def embedding(
         `'2d'` or `'3d'`.
     color_map, palette, size, legend_loc, title
         As in scanpy.
-    ax
-        Axes to draw on, for a single `color`.
-    show
-        Show the figure; by default as scanpy's settings say.
-    return_fig
-        Return the figure.
+    ax, show, return_fig
+        As in scanpy: axes to draw on (for a single `color`), whether to show the figure, and whether to return it.
 
     Returns
     -------
@@ -112,12 +108,8 @@ def density(
         Hexagons across the plot.
     color_map
         As in scanpy.
-    ax
-        Axes to draw on.
-    show
-        Show the figure; by default as scanpy's settings say.
-    return_fig
-        Return the figure.
+    ax, show, return_fig
+        As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
     Returns
     -------
@@ -157,7 +149,11 @@ def depth(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """How the depth of the embedding was found: entropy curve and knee, self-consistency, and the choice.
+    """Which depth was used, and how little other depths would change.
+
+    The orange curve shows how alike other depths rank the cells: where it is near 1, the depth does not matter. The
+    blue curve is the paper's rule, the entropy of the walk after so many steps, with its knee; `preset='paper'` uses
+    it.
 
     Parameters
     ----------
@@ -165,12 +161,8 @@ def depth(
         Annotated data after `ep.tl.embedding`.
     key
         The `key_added` of the embedding.
-    ax
-        Axes to draw on.
-    show
-        Show the figure; by default as scanpy's settings say.
-    return_fig
-        Return the figure.
+    ax, show, return_fig
+        As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
     Returns
     -------
@@ -189,25 +181,27 @@ def depth(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
     knee, chosen = int(found["knee"]), float(found["chosen"])
-    ax.plot(found["depths"], found["entropy"], color=BLUE, label="entropy")
-    ax.plot(knee, found["entropy"][knee - 1], "o", color=BLUE, label=f"knee, {knee}")
-    ax.axvline(chosen, color=BLACK, linestyle="--", linewidth=1, label=f"chosen depth, {chosen:g}")
+    published = not len(found["depths"])
+    ax.axvline(chosen, color=BLACK, linestyle="--", linewidth=1, label=f"used: {chosen:g}")
+    if not published:
+        ax.plot(found["depths"], found["agreement"], "s-", color=ORANGE, markersize=4, label="agreement with it")
+        ax.set(xlabel="depth (neighbour distances; steps for the entropy)")
+        ax.set_ylabel("rank agreement with the depth used", color=ORANGE)
+        ax.ticklabel_format(axis="y", useOffset=False)
+        ax.set_ylim(min(0.9, float(np.min(found["agreement"])) - 0.01), 1.005)
+    else:
+        ax.set_xlabel("steps of the walk")
+        ax.set_yticks([])
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    ax.set_xlabel("diffusion depth")
-    ax.set_ylabel("von Neumann entropy", color=BLUE)
-    handles, labels = ax.get_legend_handles_labels()
-    if len(found["times"]) > 1:
-        beside = ax.twinx()
-        agreement = found["agreement"][1:]
-        beside.plot(found["times"][1:], agreement, "s-", color=ORANGE, markersize=4, label="self-consistency")
-        beside.set_ylabel("rank agreement of D(t/2) and D(t)", color=ORANGE)
-        beside.ticklabel_format(axis="y", useOffset=False)
-        beside.set_ylim(top=1.0 + 0.05 * (1.0 - min(agreement)) + 1e-4)
-        beside.spines["top"].set_visible(False)
-        more = beside.get_legend_handles_labels()
-        handles, labels = handles + more[0], labels + more[1]
-    ax.spines["top"].set_visible(False)
+    beside = ax.twinx()
+    beside.plot(np.arange(1, len(found["entropy"]) + 1), found["entropy"], color=BLUE, alpha=0.7, label="entropy")
+    beside.plot(knee, found["entropy"][knee - 1], "o", color=BLUE, label=f"its knee: {knee}")
+    beside.set_ylabel("von Neumann entropy of the walk", color=BLUE)
+    legends = [axes.get_legend_handles_labels() for axes in (ax, beside)]
+    handles, labels = (one + other for one, other in zip(*legends, strict=True))
+    for axes in (ax, beside):
+        axes.spines["top"].set_visible(False)
     # Above the axes, where no curve can pass.
     ax.legend(handles, labels, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize="small")
     return _finished(ax, show, return_fig)
@@ -233,12 +227,8 @@ def pseudotime(
         Their `key_added`.
     color_map, size
         As in scanpy.
-    ax
-        Axes to draw on.
-    show
-        Show the figure; by default as scanpy's settings say.
-    return_fig
-        Return the figure.
+    ax, show, return_fig
+        As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
     Returns
     -------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
-from ._checks import check_count, check_key
-from ._lazy import by_rows, is_lazy
+from ..core.cells import Cells as CellsInMemory
+from ..core.progress import Report
+from ._blocks import BlockedCells, is_lazy
+from ._checks import check_count, check_key, warn
 
 STEPS = {"merw_graph", "embedding", "pseudotime", "project"}
 Cells = str | Sequence[str] | tuple[str, str]
@@ -35,14 +38,6 @@ def keys_for(adata: AnnData, key_added: str) -> Keys:
     if not isinstance(entry, Mapping) or not set(entry.get("params", ["?"])) <= STEPS:
         raise ValueError(f"adata.uns[{key_added!r}] holds something else. Choose another `key_added`.")
     return Keys(key_added)
-
-
-def writable(adata: AnnData) -> AnnData:
-    """A view is made actual, with scanpy's usual warning; called only when there is something to write."""
-    if adata.is_view:
-        warnings.warn("Received a view of an AnnData. Making a copy.", UserWarning, stacklevel=3)
-        adata._init_as_actual(adata.copy())
-    return adata
 
 
 def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.csr_matrix, dict[str, Any]] | None:
@@ -77,6 +72,12 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
     return sp.csr_matrix((data, (row, col)), shape=edges.shape), dict(entry.get("params", {}))
 
 
+def named(names: Iterable[Any], most: int = 12) -> str:
+    """Names as a list to read, at most the first so many."""
+    names = list(map(str, names))
+    return (", ".join(map(repr, names[:most])) or "nothing") + (", ..." if len(names) > most else "")
+
+
 def has_representation(adata: AnnData, name: str) -> bool:
     """Whether a field of `obsm`, or `'X'`, is there."""
     return adata.X is not None if name == "X" else name in adata.obsm
@@ -87,7 +88,7 @@ def representation(
 ) -> tuple[np.ndarray, str]:
     """The coordinates that neighbours and landmarks are found in, and the name they were found under.
 
-    With ``lazy`` a dask array stays one, in blocks of whole rows; otherwise it is computed.
+    With ``lazy`` a dask array stays one; otherwise it is computed.
     """
     name = use_rep or "X_pca"
     if name == "X":
@@ -100,8 +101,9 @@ def representation(
             "Run `sc.pp.pca(adata)` and `sc.pp.neighbors(adata)`, or name a representation with `use_rep=`."
         )
     else:
-        there = ", ".join(map(repr, adata.obsm.keys())) or "nothing"
-        raise KeyError(f"No adata.obsm[{use_rep!r}]; adata.obsm holds {there}. Set `use_rep=` to one of them, or 'X'.")
+        raise KeyError(
+            f"No adata.obsm[{use_rep!r}]; adata.obsm holds {named(adata.obsm)}. Set `use_rep=` to one of them, or 'X'."
+        )
     if n_pcs is not None:
         check_count("n_pcs", n_pcs, 1)
         if n_pcs > X.shape[1]:
@@ -109,7 +111,7 @@ def representation(
     if lazy and is_lazy(X):
         if sp.issparse(X._meta):
             raise ValueError(f"{name!r} is a dask array of sparse blocks. Use a dense representation, such as a PCA.")
-        return by_rows(X)[:, :n_pcs], name
+        return X[:, :n_pcs], name
     X = X.toarray() if sp.issparse(X) else np.asarray(X)
     X = X[:, :n_pcs]
     if not np.isfinite(X).all():
@@ -118,25 +120,40 @@ def representation(
     return X, name
 
 
+def cells_of(X: Any, report: Report, store: Any = None) -> CellsInMemory:
+    """Cells in memory, or of a dask array block by block."""
+    if is_lazy(X):
+        return BlockedCells(X, report, store=store)
+    if store is not None:
+        raise ValueError("`store` is for a representation that is a dask array, of more cells than landmarks.")
+    return CellsInMemory(X, report)
+
+
 def picked(adata: AnnData, name: str, rows: np.ndarray) -> np.ndarray:
     """Some cells in a field of `obsm`, or in `'X'`, whatever kind of table it is."""
     X = adata[rows].X if name == "X" else adata[rows].obsm[name]
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
+def is_category(adata: AnnData, cells: Cells | None) -> bool:
+    """Whether cells are given as ``('column', 'category')``."""
+    return isinstance(cells, tuple) and len(cells) == 2 and cells[0] in adata.obs
+
+
 def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     """Positions of a barcode, a list of barcodes, or all cells of a ``('column', 'category')``."""
-    if isinstance(cells, tuple) and len(cells) == 2 and cells[0] in adata.obs:
+    if is_category(adata, cells):
         column, category = cells
         if isinstance(category, Iterable) and not isinstance(category, str):
             raise TypeError(f"{name}: ({column!r}, {category!r}) names several categories. Name one, or list barcodes.")
         # A number may be given as it is printed, as on a command line.
         found = np.flatnonzero((adata.obs[column].astype(str) == str(category)).to_numpy())
         if not len(found):
-            held = sorted(map(str, adata.obs[column].unique()))
-            there = ", ".join(map(repr, held[:40])) + (", ..." if len(held) > 40 else "")
+            there = named(sorted(map(str, adata.obs[column].unique())), 40)
             raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
         return found
+    if str(getattr(cells, "dtype", "")) == "bool" or (isinstance(cells, list) and cells and isinstance(cells[0], bool)):
+        raise TypeError(f"{name} is a mask of true and false. Pass the barcodes: adata.obs_names[mask].")
     barcodes = list(cells) if isinstance(cells, Iterable) and not isinstance(cells, str) else [cells]
     if len(barcodes) == 0:
         raise ValueError(f"{name} is empty. Give a barcode, a list of barcodes, or ('obs column', 'category').")
@@ -148,8 +165,7 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         raise ValueError(f"{name}: {twice!r} is given twice. Name each cell once.")
     unknown = [b for b in barcodes if b not in adata.obs_names]
     if isinstance(cells, tuple) and len(cells) == 2 and unknown == barcodes:
-        columns = ", ".join(map(repr, adata.obs.columns[:12]))
-        raise KeyError(f"{name}: there is no column adata.obs[{cells[0]!r}]; there is {columns}.")
+        raise KeyError(f"{name}: there is no column adata.obs[{cells[0]!r}]; there is {named(adata.obs.columns)}.")
     if unknown:
         raise KeyError(
             f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. "
@@ -163,6 +179,15 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     return np.array([at[barcode] for barcode in barcodes])
 
 
+def fingerprint(*arrays: np.ndarray) -> str:
+    """By which the content of arrays is recognised, in their order."""
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return found.hexdigest()
+
+
 def storable(value: Any) -> Any:
     """What h5ad and zarr give back unchanged: no None, no tuples, arrays for lists."""
     if isinstance(value, Mapping):
@@ -172,9 +197,39 @@ def storable(value: Any) -> Any:
     return value
 
 
-def record(adata: AnnData, keys: Keys, step: str, params: Mapping[str, Any], **parts: Mapping[str, Any] | None) -> None:
-    """Write a step's parameters and its parts of ``uns`` (None removes a part); what other steps wrote stays."""
+@dataclass
+class Fields:
+    """What a step sets in an object; None removes a field, or a part of `uns`."""
+
+    obs: dict[str, Any] = field(default_factory=dict)
+    obsm: dict[str, Any] = field(default_factory=dict)
+    obsp: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, other: Fields | None) -> Fields:
+        """Both, where a step had to do another one first."""
+        for place in ("obs", "obsm", "obsp", "params", "parts"):
+            getattr(self, place).update({} if other is None else getattr(other, place))
+        return self
+
+
+def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> AnnData | None:
+    """Set the fields, in the object or in a copy that is returned; what other steps wrote stays."""
+    if copy:
+        adata = adata.copy()
+    elif adata.is_view:
+        warn("Received a view of an AnnData. Making a copy.")
+        adata._init_as_actual(adata.copy())
+    for place in ("obs", "obsm", "obsp"):
+        there = getattr(adata, place)
+        for name, value in getattr(fields, place).items():
+            if value is not None:
+                there[name] = value
+            elif name in there:
+                del there[name]
     entry = dict(adata.uns.get(keys.uns, {}))
-    entry["params"] = {**entry.get("params", {}), step: params}
-    entry.update(parts)
+    entry["params"] = {**entry.get("params", {}), **fields.params}
+    entry.update(fields.parts)
     adata.uns[keys.uns] = storable(entry)
+    return adata if copy else None

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Real
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
 
+from ..core.kernel import BANDWIDTHS
+from ..core.landmarks import RULES
 from ..core.parallel import thread_pools
+from ..core.pipeline import PRESETS, Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+PACKAGE = str(Path(__file__).parents[1])
+
+
+def warn(message: str) -> None:
+    """Warn at the line outside this package that called it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
@@ -30,26 +53,49 @@ def check_key(key_added: str) -> None:
         raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
 
 
-def check_depth(depth: float | str, diffusion: str, rules: Collection[str]) -> None:
-    """Refuse what is neither a rule nor a depth: any positive time for heat, whole steps for the power."""
-    if isinstance(depth, str):
-        check_choice("depth", depth, rules)
-    elif diffusion == "power":
-        check_count("depth", depth, 1)
-    elif isinstance(depth, bool) or not (isinstance(depth, Real) and np.isfinite(depth) and depth > 0):
-        raise ValueError(f"depth={depth!r} must be positive, or one of {', '.join(map(repr, rules))}.")
+def check_depth(depth: float | str, settings: Settings) -> None:
+    """Refuse what is no depth: any positive number of neighbour distances, or the paper's knee or number of steps."""
+    if depth == "knee" and settings.is_published:
+        return
+    if settings.walk == "power":
+        check_count("depth", depth, 1)  # type: ignore[arg-type]
+    elif isinstance(depth, bool | str) or not (isinstance(depth, Real) and np.isfinite(depth) and depth > 0):
+        knee = " or 'knee'" if settings.is_published else ""
+        raise ValueError(f"depth={depth!r} must be a positive number{knee}.")
 
 
-def check_refine(refine: float | str, potential: str, diffusion: str) -> None:
-    """Refuse what is neither a share nor 'auto', or cannot be done to the potential."""
-    is_share = isinstance(refine, Real) and not isinstance(refine, bool) and 0 <= refine <= 1
-    if refine != "auto" and not is_share:
-        raise ValueError(f"refine={refine!r} must be a share from 0 to 1, or 'auto'.")
-    if is_share and refine and (potential, diffusion) != ("symmetric", "heat"):
-        raise ValueError(
-            f"potential={potential!r} with diffusion={diffusion!r} cannot be refined, only 'symmetric' with 'heat' can "
-            "(and preset='paper' has others). Leave `refine` out."
-        )
+def check_positive(name: str, value: float) -> None:
+    """Refuse what is not a positive number."""
+    if isinstance(value, bool) or not (isinstance(value, Real) and np.isfinite(value) and value > 0):
+        raise ValueError(f"{name}={value!r} must be a positive number.")
+
+
+def settings_for(preset: str, **given: Any) -> Settings:
+    """The settings of a preset, with the options that were given instead of its own; None means not given."""
+    check_choice("preset", preset, PRESETS)
+    settings = replace(PRESETS[preset], **{name: value for name, value in given.items() if value is not None})
+    check_depth(settings.depth, settings)
+    check_positive("decay", settings.decay)
+    check_choice("bandwidth", settings.bandwidth, BANDWIDTHS)
+    check_choice("landmarks", settings.landmarks, RULES)
+    check_count("n_project", settings.n_project, 1)
+    return settings
+
+
+def removed(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Options that a function had before, each with what replaces it."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name in advice:
+                    raise TypeError(f"{function.__name__}: `{name}` is gone. {advice[name]}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorated
 
 
 def all_threads() -> int:

@@ -1,8 +1,8 @@
-"""The cells that are embedded themselves, and how all others follow."""
+"""The nodes that a tool works on, all cells or landmarks, and what is kept of landmarks."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -11,114 +11,145 @@ import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
 
-from ..core import landmarks as landmarking
-from ..core.affinity import Bridges
-from ..core.model import Embedded
-from ..core.placement import Carrier, Nodes
+from .._keys import Keys
+from ..core.cells import Cells
+from ..core.graph import Bridges, Graph
+from ..core.nodes import Nodes
+from ..core.pipeline import N_LANDMARKS, Order, Settings, landmark_graph
 from ..core.progress import Report
-from . import _lazy
-from ._adata import has_representation, representation
-from ._merw_graph import described
-
-
-def check_store(store: str | PathLike | None, X: Any) -> None:
-    """Refuse a store for cells that are in memory."""
-    if store is not None and not _lazy.is_lazy(X):
-        raise ValueError("`store` is for a representation that is a dask array, of more cells than landmarks.")
+from ._adata import Fields, cells_of, fingerprint
+from ._blocks import is_lazy
+from ._checks import warn
+from ._graphs import CellGraph, asked_for, cell_graph, content, described, source_of_graph
 
 
 @dataclass(frozen=True)
-class Part:
-    """The cells that are embedded themselves, and how the others follow; ``cells`` is None where these are all."""
+class NodeGraph:
+    """A graph, the cells that are its landmarks (None: all cells are nodes), and how to read all cells.
 
-    graph: sp.csr_matrix
-    cells: np.ndarray | None
-    nodes: Nodes | None
+    ``fields`` hold a graph of cells that had to be made; ``fingerprint`` tells of what, and how, landmarks were made.
+    """
+
+    graph: Graph
     use_rep: str | None
-    weights: sp.csr_matrix | None = None
-
-    def carried(self, X: Any, coordinates: np.ndarray, name: str, store: str | PathLike | None, report: Report) -> Any:
-        """Coordinates of all cells."""
-        if self.cells is None:
-            return coordinates
-        if self.weights is not None:
-            return self.weights @ coordinates
-        carrier = Carrier(self.nodes, coordinates)
-        return _lazy.map_cells(
-            X, carrier, coordinates.shape[1], coordinates.dtype, store=store, stage=name, report=report
-        )
+    n_pcs: int | None
+    chosen: np.ndarray | None = None
+    cells: Cells | None = None
+    fields: Fields | None = None
+    fingerprint: str | None = None
 
 
-def all_cells(adata: AnnData, A: sp.csr_matrix, params: dict[str, Any], n_project: int) -> Part:
-    """All cells; where the representation behind their graph is not there, no further cells can be placed."""
-    use_rep = params.get("use_rep")
-    if use_rep is None or not has_representation(adata, use_rep):
-        return Part(A, None, None, None)
-    X, _ = representation(adata, use_rep, params.get("n_pcs"))
-    nodes = Nodes.at(X, n_project=n_project, n_neighbors=int(params["n_neighbors"]), coincide=True)
-    return Part(A, None, nodes, use_rep)
-
-
-def landmark_cells(
-    X: Any,
-    A: sp.csr_matrix | None,
-    landmarks: landmarking.Landmarks,
-    landmark_graph: str,
-    params: dict[str, Any],
-    n_project: int,
+def node_graph(
+    adata: AnnData,
+    keys: Keys,
+    settings: Settings,
     *,
-    use_rep: str,
-    store: str | PathLike | None,
+    preset: str,
     report: Report,
-) -> Part:
-    """Landmarks, and the graph among them."""
-    options = {
-        "n_project": n_project,
-        "n_neighbors": int(params["n_neighbors"]),
-        "kernel": params["kernel"],
-        "decay": params["decay"],
-        "report": report,
-    }
-    if _lazy.is_lazy(X):
-        nodes, graph, bridges = _lazy.landmark_graph(X, landmarks, landmark_graph, store=store, **options)
-        warn_of_components(bridges, stacklevel=4)
-        return Part(graph, landmarks.cells, nodes, use_rep)
-    found = landmarking.landmark_set(X, A, landmarks, landmark_graph, **options)
-    warn_of_components(found.bridges, stacklevel=4)
-    return Part(found.graph, landmarks.cells, found.nodes, use_rep, found.weights)
+    n_landmarks: int | None = None,
+    given: np.ndarray | None = None,
+    include: np.ndarray | None = None,
+    use_rep: str | None = None,
+    random_state: int = 0,
+    store: str | PathLike | None = None,
+) -> NodeGraph:
+    """All cells, up to `n_landmarks` of them, else landmarks; `adata` is only read.
+
+    Where no number is given, all cells if they have neighbours, else at most the default number. Landmarks may also be
+    `given` themselves.
+    """
+    source, asked = source_of_graph(adata, keys, use_rep), asked_for(adata, keys, use_rep)
+    params = asked if source is None else source.params
+    joined = (asked is not None or source.distances is not None) and not settings.is_published
+    if n_landmarks is None:
+        n_landmarks = adata.n_obs if joined else N_LANDMARKS
+
+    def of_cells() -> CellGraph:
+        return cell_graph(adata, keys, settings, source, preset=preset, use_rep=use_rep, random_state=random_state)
+
+    if given is None and adata.n_obs <= n_landmarks:
+        if store is not None:
+            raise ValueError(
+                f"`store` is for more cells than the {n_landmarks} that are nodes themselves. Leave it out."
+            )
+        made = of_cells()
+        return NodeGraph(made.graph, params.get("use_rep"), params.get("n_pcs"), fields=made.fields)
+    if source is None or source.X is None:
+        raise ValueError(
+            "Landmarks need positions, and what the neighbours were searched in is not in `adata`. Put it back, name "
+            "another representation with `use_rep=`, or raise `n_landmarks` above the number of cells."
+        )
+    cells = cells_of(source.X, report, store)
+    made = of_cells() if joined and not is_lazy(source.X) else None
+    if given is not None:
+        include, n_landmarks = given if include is None else np.union1d(given, include), 0
+    affinity = None if made is None else made.graph.affinity
+    options = {"include": include, "n_neighbors": params["n_neighbors"], "random_state": random_state}
+    how = [settings, n_landmarks, options | {"include": None if include is None else include.tolist()}]
+    how += [content(source.X), None if affinity is None else fingerprint(affinity.data, affinity.indices)]
+    mark = fingerprint(np.frombuffer(repr(how).encode(), dtype=np.uint8))
+    kept = adata.uns.get(keys.uns, {}).get("landmarks", {})
+    if kept.get("fingerprint") == mark:
+        chosen, graph = np.asarray(kept["cells"]), restored_graph(kept)
+    else:
+        landmarks, graph = landmark_graph(cells, settings, n_landmarks, affinity=affinity, **options)
+        chosen = landmarks.cells
+        warn_of_components(graph.bridges, "landmarks")
+    fields = None if made is None else made.fields
+    return NodeGraph(graph, params["use_rep"], params["n_pcs"], chosen, cells, fields, mark)
 
 
-def warn_of_components(bridges: Bridges, *, stacklevel: int, what: str = "landmarks") -> None:
-    """Say so where they had to be joined."""
-    sizes = bridges.component_sizes
-    if len(sizes) > 1:
-        warnings.warn(
-            f"The {what} form {described(sizes)}. They are joined by their shortest bridges; distances and the "
-            "order across a bridge are not to be trusted. Remove cells far from all others first.",
-            UserWarning,
-            stacklevel=stacklevel,
+def warn_of_components(bridges: Bridges, what: str) -> None:
+    """Say so where nodes had to be joined."""
+    if len(bridges.component_sizes) > 1:
+        warn(
+            f"The {what} form {described(bridges.component_sizes)}. They are joined by their shortest bridges; do not "
+            "trust distances, nor the order, across a bridge. Remove cells far from all others first."
         )
 
 
-def diagnostics(embedded: Embedded) -> dict[str, dict[str, Any]]:
-    """What `uns` tells of the depth and of the layout."""
-    diffused, layout = embedded.diffused, embedded.layout
-    return {
-        "depth": {
-            "depths": np.arange(1, len(diffused.knee.entropy) + 1),
-            "entropy": diffused.knee.entropy,
-            "knee": diffused.knee.depth,
-            "knee_range": diffused.knee.depth_range,
-            "times": diffused.times,
-            "agreement": diffused.agreement,
-            "consistent": diffused.consistent,
-            "chosen": diffused.depth,
-        },
-        "embedding": {
-            "lambda_max": diffused.lambda_max,
-            "stress": None if layout is None else layout.stress,
-            "stress_1": None if layout is None else layout.stress_1,
-            "iterations": None if layout is None else layout.n_iterations,
-            "converged": None if layout is None else layout.converged,
-        },
+def stored_nodes(nodes: Nodes) -> dict[str, Any]:
+    """Where landmarks are, as it is kept in `uns`."""
+    return {"positions": nodes.positions, "bandwidths": nodes.bandwidths, "n_project": nodes.n_project}
+
+
+def stored_order(
+    found: Order, ends: list[np.ndarray], nodes: Nodes | None, use_rep: str | None, at_landmarks: np.ndarray | None
+) -> dict[str, Any]:
+    """An order as it is kept in `uns`, with the barcodes of its ends; landmarks carry it to new cells."""
+    part: dict[str, Any] = {
+        "roots": ends[0],
+        "terminals": ends[1] if len(ends) > 1 else None,
+        "on": "cells" if nodes is None else "landmarks",
+        "depth": found.depth,
+        "unit": None if found.ensemble is None else found.ensemble.unit,
+        "use_rep": use_rep,
     }
+    if nodes is not None:
+        kept = {"potential": found.potentials[:, 0], "pseudotime": at_landmarks}
+        part["landmarks"] = {**stored_nodes(nodes), **kept}
+    return part
+
+
+def restored_nodes(stored: Mapping[str, Any]) -> Nodes:
+    """The landmarks that were kept."""
+    return Nodes(np.asarray(stored["positions"]), np.asarray(stored["bandwidths"]), int(stored["n_project"]))
+
+
+def stored_graph(graph: Graph, cells: np.ndarray, barcodes: np.ndarray, coordinates: np.ndarray) -> dict[str, Any]:
+    """Landmarks and the graph among them, as they are kept in `uns`."""
+    return {
+        **stored_nodes(graph.nodes),
+        "cells": cells,
+        "barcodes": barcodes,
+        "coordinates": coordinates,
+        "affinity": graph.affinity,
+        "lengths": graph.lengths,
+        "component_sizes": graph.bridges.component_sizes,
+    }
+
+
+def restored_graph(stored: Mapping[str, Any]) -> Graph:
+    """The graph among landmarks that was kept."""
+    bridges = Bridges(np.asarray(stored["component_sizes"]), np.empty((0, 2), dtype=np.int64), np.empty(0))
+    return Graph(sp.csr_matrix(stored["affinity"]), np.asarray(stored["lengths"]), bridges, restored_nodes(stored))

@@ -1,8 +1,7 @@
-"""What an embedding keeps of itself, for cells that come later."""
+"""What `project` reads of a reference: nodes, with the values that they carry to new cells."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,156 +11,108 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
-from ..core.affinity import Kernel
-from ..core.joining import Joining
-from ..core.model import Embedded
-from ..core.placement import Nodes
+from ..core.ensemble import PassagesOfNeighbors
+from ..core.kernel import Kernel
+from ..core.nodes import Interpolator, Nodes
 from ._adata import has_representation, picked, representation
-from ._merw_graph import read_graph
+from ._nodes import restored_nodes
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
 OFFSET_CELLS = 20
 OFFSET_TOLERANCE = 1e-3
 
-# Up to this many cells, all that an order was computed on are kept for new cells; of more, the landmarks carry it.
-MOST_JOINED = 10_000
-
-# The fields of what is kept that hold an order.
-ORDER = ("potential", "pseudotime", "joining")
-
 
 @dataclass(frozen=True)
 class Reference:
-    """The embedded cells of a reference, with the values that they carry."""
+    """The embedded cells of a reference (landmarks, or all of its cells), and their coordinates."""
 
     nodes: Nodes
-    barcodes: pd.Index
+    cells: pd.Index
     coordinates: np.ndarray
-    graph: sp.csr_matrix
-    lambda_max: float
-    potential: np.ndarray | None
-    pseudotime: np.ndarray | None
-    joining: Joining | None
-    pca_offset: np.ndarray | None
+    all_cells: bool
     use_rep: str
+    sliced: bool
 
 
-def stored_nodes(nodes: Nodes, barcodes: Sequence[str], embedded: Embedded, graph: sp.csr_matrix) -> dict[str, Any]:
-    """The embedded cells as they are kept in `uns`."""
-    return {
-        "barcodes": np.asarray(barcodes, dtype=object),
-        "positions": nodes.positions,
-        "bandwidth": nodes.bandwidth,
-        "n_project": nodes.n_project,
-        "coincide": nodes.coincide,
-        "coordinates": embedded.coordinates.astype(np.float32),
-        "affinity": graph,
-        "lambda_max": embedded.diffused.lambda_max,
-    }
-
-
-def read_reference(adata: AnnData, keys: Keys) -> Reference | None:
-    """What `embedding` kept, or None where it has not run or could not keep it."""
+def read_reference(adata: AnnData, keys: Keys) -> Reference:
+    """What `embedding` left in a reference."""
     entry = adata.uns.get(keys.uns, {})
-    stored = entry.get("landmarks")
-    if stored is None:
+    params = entry.get("params", {}).get("embedding")
+    if params is None:
+        raise ValueError(
+            f"The reference has no embedding in adata_ref.uns[{keys.uns!r}]. Run `ep.tl.embedding(adata_ref)` first."
+        )
+    if "landmarks" in entry:
+        stored = entry["landmarks"]
+        cells, coordinates = pd.Index(stored["barcodes"]), np.asarray(stored["coordinates"])
+        return Reference(restored_nodes(stored), cells, coordinates, False, str(params["use_rep"]), "n_pcs" in params)
+    nodes = _all_nodes(adata, keys, params.get("use_rep"), int(params["n_project"]))
+    coordinates = np.asarray(adata.obsm[keys.coordinates])
+    return Reference(nodes, adata.obs_names, coordinates, True, str(params["use_rep"]), "n_pcs" in params)
+
+
+def _all_nodes(adata: AnnData, keys: Keys, use_rep: str | None, n_project: int) -> Nodes:
+    """All cells of a reference, where they are."""
+    if use_rep is None or not has_representation(adata, use_rep) or keys.scales not in adata.obsm:
+        name = "the representation behind its neighbours" if use_rep is None else f"adata_ref.obsm[{use_rep!r}]"
+        raise ValueError(
+            f"The reference lacks {name} or adata_ref.obsm[{keys.scales!r}], so nothing can be placed in it. Run "
+            "`ep.tl.merw_graph(adata_ref, use_rep=...)` and `ep.tl.embedding(adata_ref)` again."
+        )
+    params = adata.uns[keys.uns]["params"]["merw_graph"]
+    n_pcs = None if params.get("n_pcs") is None else int(params["n_pcs"])
+    X = np.ascontiguousarray(representation(adata, use_rep, n_pcs)[0], dtype=np.float32)
+    return Nodes(X, np.asarray(adata.obsm[keys.scales])[:, 0], min(n_project, len(X)))
+
+
+@dataclass(frozen=True)
+class ReferenceOrder:
+    """How new cells get the order of a reference: as a function of their nearest nodes, and from its own values."""
+
+    nodes: Nodes
+    function: Any
+    use_rep: str
+    potential: np.ndarray
+    pseudotime: np.ndarray
+    monotone: bool
+
+    def columns(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Potential and pseudotime of new cells, from what the function gave."""
+        potential, pseudotime = found[:, 0], found[:, 1]
+        if self.monotone:
+            rising = np.argsort(self.potential, kind="stable")
+            pseudotime = np.interp(potential, self.potential[rising], self.pseudotime[rising])
+        return potential, np.clip(pseudotime, 0.0, 1.0)
+
+
+def read_order(adata: AnnData, keys: Keys) -> ReferenceOrder | None:
+    """What `pseudotime` left in a reference; None where it has not run."""
+    entry = adata.uns.get(keys.uns, {})
+    part = entry.get("pseudotime")
+    if part is None or keys.potential not in adata.obs:
         return None
-    nodes = Nodes(
-        np.asarray(stored["positions"]),
-        np.asarray(stored["bandwidth"]),
-        int(stored["n_project"]),
-        bool(stored["coincide"]),
-    )
-    return Reference(
-        nodes,
-        pd.Index(stored["barcodes"]),
-        np.asarray(stored["coordinates"]),
-        sp.csr_matrix(stored["affinity"]),
-        float(stored["lambda_max"]),
-        stored.get("potential"),
-        stored.get("pseudotime"),
-        _read_joining(stored["joining"], nodes) if "joining" in stored else None,
-        stored.get("pca_offset"),
-        entry["params"]["embedding"]["use_rep"],
-    )
-
-
-def _read_joining(stored: dict[str, Any], nodes: Nodes) -> Joining:
-    return Joining(
-        np.asarray(stored.get("positions", nodes.positions)),
-        np.asarray(stored["bandwidth"]),
-        int(stored["n_neighbors"]),
-        Kernel(str(stored["kernel"]), *map(float, stored["scales"])),
-        np.asarray(stored["potential"]),
-        np.asarray(stored["pseudotime"]),
-        np.asarray(stored["steps"]),
-        np.asarray(stored["limits"]),
-        float(stored["plain"]),
-        bool(stored["monotone"]),
-    )
-
-
-def stored_order(adata: AnnData, keys: Keys, barcodes: pd.Index, nodes: Nodes, use_rep: str) -> dict[str, Any]:
-    """The order of the embedded cells, as it is kept beside them; nothing where there is none.
-
-    With, where it was computed on the graph of all cells, what new cells need to join that.
-    """
-    if keys.pseudotime not in adata.obs or "pseudotime" not in adata.uns.get(keys.uns, {}):
-        return {}
-    cells = np.flatnonzero(adata.obs[keys.landmark]) if keys.landmark in adata.obs else np.empty(0, dtype=int)
-    if not np.array_equal(adata.obs_names[cells], barcodes):  # other cells than were embedded, or in another order
-        if not adata.obs_names.is_unique:
-            return {}
-        cells = adata.obs_names.get_indexer(barcodes)
-        if (cells < 0).any():
-            return {}
     potential, pseudotime = (adata.obs[name].to_numpy(dtype=np.float64) for name in (keys.potential, keys.pseudotime))
-    order: dict[str, Any] = {"potential": potential[cells], "pseudotime": pseudotime[cells]}
-    joining = _joining(adata, keys, potential, pseudotime, use_rep)
-    # New cells come in the representation of the nodes, or in its first columns.
-    if joining is not None and joining.positions.shape[1] <= nodes.positions.shape[1]:
-        kernel = joining.kernel
-        order["joining"] = {
-            "bandwidth": joining.bandwidth,
-            "n_neighbors": joining.n_neighbors,
-            "kernel": kernel.kind,
-            "scales": np.array([kernel.decay, kernel.length, kernel.typical]),
-            "potential": joining.potential,
-            "pseudotime": joining.pseudotime,
-            "steps": joining.steps,
-            "limits": joining.limits,
-            "plain": joining.plain,
-            "monotone": joining.monotone,
-        }
-        if not (nodes.coincide and np.array_equal(nodes.positions, joining.positions)):
-            order["joining"]["positions"] = joining.positions
-    return order
-
-
-def _joining(adata: AnnData, keys: Keys, potential: np.ndarray, pseudotime: np.ndarray, use_rep: str) -> Joining | None:
-    """How new cells join the graph of all cells, where the order was computed on it by the symmetric heat kernel."""
-    entry = adata.uns[keys.uns]
-    params, found = entry["params"]["pseudotime"], entry["pseudotime"]
-    is_plain = (params["potential"], params["diffusion"], found["on"]) == ("symmetric", "heat", "cells")
-    A = read_graph(adata, keys) if is_plain and adata.n_obs <= MOST_JOINED else None
-    if A is None:
-        return None
+    own = str(part.get("use_rep")), potential, pseudotime, "terminals" not in part
+    if "landmarks" in part:
+        stored = part["landmarks"]
+        nodes, values = restored_nodes(stored), np.column_stack([stored["potential"], stored["pseudotime"]])
+        return ReferenceOrder(nodes, Interpolator(nodes, values), *own)
     made = entry["params"]["merw_graph"]
-    if made.get("use_rep") != use_rep or not has_representation(adata, use_rep):
-        return None
-    X, _ = representation(adata, use_rep, made.get("n_pcs") and int(made["n_pcs"]))
-    return Joining.to(
-        X,
-        A,
+    nodes = _all_nodes(adata, keys, part.get("use_rep"), int(made["n_neighbors"]) - 1)
+    if "unit" not in part:  # the paper's
+        values = np.column_stack([potential, pseudotime])
+        return ReferenceOrder(nodes, Interpolator(nodes, values, exact=True), *own)
+    graph = entry["graph"]
+    function = PassagesOfNeighbors(
+        Kernel(float(made["decay"]), str(made["bandwidth"]), float(graph["unit"]), float(graph["typical_bandwidth"])),
+        nodes.bandwidths,
+        np.asarray(adata.obsm[keys.scales])[:, 1],
         potential,
         pseudotime,
-        plain=1.0 - float(found["refined"]),
-        # Terminal cells pull at each cell in a way of its own.
-        monotone=found.get("terminals") is None,
-        n_neighbors=int(made["n_neighbors"]),
-        kernel=made["kernel"],
-        decay=float(made["decay"]),
+        float(part["unit"]),
+        float(part["depth"]),
     )
+    return ReferenceOrder(nodes, function, *own)
 
 
 def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:

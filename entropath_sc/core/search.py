@@ -1,4 +1,4 @@
-"""Cells on landmarks: nearest landmarks in blocks, and sparse interpolation weights."""
+"""The nearest landmarks of cells, exactly and in blocks, and the weights of cells on them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
-from .affinity import positive_bandwidths
-from .parallel import exclusive, thread_pools
+from .parallel import serialized, thread_pools
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
@@ -27,12 +26,14 @@ _ROUNDING = np.float32(1e-5)
 _LARGEST = np.finfo(np.float32).max
 
 
-@exclusive
+@serialized
 def nearest_landmarks(
     X: np.ndarray, landmarks: np.ndarray, k: int, *, report: Report = silent
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ``k`` nearest landmarks of each cell, nearest first: indices (int32) and distances (float32)."""
     landmarks = np.asarray(landmarks, dtype=np.float32)
+    if X.shape[1] != landmarks.shape[1]:
+        raise ValueError(f"Cells have {X.shape[1]} columns, and what they are placed among {landmarks.shape[1]}.")
     # Before one of them spoils the centre, and so all.
     _check_finite(np.einsum("ij,ij->i", landmarks, landmarks))
     # Centred, the float32 inner products lose less to cancellation.
@@ -229,15 +230,8 @@ def _sort(length, n, order):
         order[place] = m
 
 
-def bandwidths(landmarks: np.ndarray, n_neighbors: int) -> np.ndarray:
-    """Distance of each landmark to its ``n_neighbors``-th nearest, itself included as scanpy counts."""
-    k = min(n_neighbors, len(landmarks))
-    _, distances = nearest_landmarks(landmarks, landmarks, k)
-    return positive_bandwidths(distances[:, -1])
-
-
-@exclusive
-def weights(
+@serialized
+def placement_weights(
     indices: np.ndarray, distances: np.ndarray, landmark_bandwidth: np.ndarray, cell_bandwidth: np.ndarray | None = None
 ) -> sp.csr_matrix:
     """Rows of weights exp(-d²/(σ(x) σ_j)) that sum to one; by default σ(x) is the farthest distance of the row."""

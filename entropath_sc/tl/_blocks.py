@@ -17,11 +17,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import gen_batches
 
-from ..core import landmarks as landmarking
-from ..core.affinity import Bridges, bridge_components
+from ..core.cells import Cells
+from ..core.nodes import Nodes
 from ..core.parallel import ONE_AT_A_TIME
-from ..core.placement import Nodes, Voting
-from ..core.progress import Report
+from ..core.progress import Report, silent
 from ._checks import all_threads, threads
 
 Store = str | PathLike | None
@@ -42,6 +41,18 @@ def by_rows(X):
     """The same dask array in blocks of whole rows, all with the same number of cells but the last."""
     largest = max(X.chunks[0])
     return X.rechunk({0: largest * -(-LEAST_BLOCK_CELLS // largest), 1: -1})
+
+
+@dataclass(frozen=True)
+class NearestNodes:
+    """A function of the nearest nodes of cells, as a function of their positions."""
+
+    nodes: Nodes
+    function: Callable
+
+    def __call__(self, X: np.ndarray) -> Any:
+        """What the function gives for the cells at ``X``."""
+        return self.function(*self.nodes.nearest(X))
 
 
 @dataclass(frozen=True)
@@ -79,20 +90,60 @@ def _zarr():
     return zarr
 
 
-def add_up(X, function: Callable[[np.ndarray], sp.csr_matrix], *, store: Store, stage: str, report: Report):
-    """The sum over all blocks of a function's sparse matrices, in the order of the blocks."""
-    blocks = X.to_delayed().ravel()
-    checkpoint, done = _begin(X, function, store, stage)
+class BlockedCells(Cells):
+    """Cells of a dask array, read block by block; with a store, what a block gave is kept there."""
 
-    total = None
-    for first, found in _computed(
-        [(_add_block, block, i, function, checkpoint, done[i]) for i, block in enumerate(blocks)], stage, report
-    ):
-        for i, part in enumerate(found, first):
-            if done[i]:
-                part = _read_part(checkpoint, i)
-            total = part if total is None else total + part
-    return total
+    def __init__(self, X, report: Report = silent, *, store: Store = None) -> None:
+        super().__init__(by_rows(X), report)
+        self.store = store
+
+    def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
+        """The sum over all blocks, in their order."""
+        job = NearestNodes(nodes, function)
+        checkpoint, done = self._begin(job, stage)
+        tasks = [(_add_block, block, i, job, checkpoint, done[i]) for i, block in enumerate(self._delayed())]
+        total = None
+        for first, found in _computed(tasks, stage, self.report):
+            for i, part in enumerate(found, first):
+                if done[i]:
+                    part = _read_part(checkpoint, i)
+                total = part if total is None else total + part
+        return total
+
+    def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
+        """A dask array: lazy without a store, and read from the store with one."""
+        import dask.array
+
+        X, job = self.X, NearestNodes(nodes, function)
+        if self.store is None:
+            chunks = (X.chunks[0], (n_columns,))
+            return X.map_blocks(_applied, job, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
+        checkpoint, done = self._begin(job, stage)
+        group = checkpoint.group()
+        if "values" not in group:
+            group.create_array("values", shape=(X.shape[0], n_columns), chunks=(X.chunksize[0], n_columns), dtype=dtype)
+        starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
+        tasks = [
+            (_store_block, block, i, job, checkpoint, int(starts[i]), done[i])
+            for i, block in enumerate(self._delayed())
+        ]
+        for _ in _computed(tasks, stage, self.report):
+            pass
+        return dask.array.from_zarr(checkpoint.store, component=f"{stage}/values")
+
+    def _delayed(self) -> np.ndarray:
+        return self.X.to_delayed().ravel()
+
+    def _begin(self, job: NearestNodes, stage: str) -> tuple[Checkpoint | None, np.ndarray]:
+        from dask.base import tokenize
+
+        n_blocks = self.X.numblocks[0]
+        if self.store is None:
+            return None, np.zeros(n_blocks, dtype=bool)
+        # Workers may run in another folder; an address is one everywhere.
+        store = str(self.store) if "://" in str(self.store) else str(Path(self.store).absolute())
+        checkpoint = Checkpoint(store, stage)
+        return checkpoint, checkpoint.opened(tokenize(job, self.X.shape, self.X.chunksize), n_blocks)
 
 
 def _add_block(X, i: int, function: Callable, checkpoint: Checkpoint | None) -> sp.csr_matrix:
@@ -113,44 +164,10 @@ def _read_part(checkpoint: Checkpoint, i: int) -> sp.csr_matrix:
     return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
 
 
-def map_cells(
-    X, function: Callable[[np.ndarray], np.ndarray], n_columns: int, dtype, *, store: Store, stage: str, report
-):
-    """A function of each block's cells, as a dask array: lazy without a store, and read from the store with one."""
-    import dask.array
-
-    if store is None:
-        chunks = (X.chunks[0], (n_columns,))
-        return X.map_blocks(_applied, function, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
-    checkpoint, done = _begin(X, function, store, stage)
-    group = checkpoint.group()
-    if "values" not in group:
-        group.create_array("values", shape=(X.shape[0], n_columns), chunks=(X.chunksize[0], n_columns), dtype=dtype)
-    starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
-    tasks = [
-        (_store_block, block, i, function, checkpoint, int(starts[i]), done[i])
-        for i, block in enumerate(X.to_delayed().ravel())
-    ]
-    for _ in _computed(tasks, stage, report):
-        pass
-    return dask.array.from_zarr(checkpoint.store, component=f"{stage}/values")
-
-
 def _store_block(X, i: int, function: Callable, checkpoint: Checkpoint, start: int) -> None:
     values = _applied(X, function)
     checkpoint.group()["values"][start : start + len(values)] = values
     checkpoint.finish(i)
-
-
-def _begin(X, function: Callable, store: Store, stage: str) -> tuple[Checkpoint | None, np.ndarray]:
-    from dask.base import tokenize
-
-    n_blocks = X.numblocks[0]
-    if store is None:
-        return None, np.zeros(n_blocks, dtype=bool)
-    # Workers may run in another folder; an address is one everywhere.
-    checkpoint = Checkpoint(str(store) if "://" in str(store) else str(Path(store).absolute()), stage)
-    return checkpoint, checkpoint.opened(tokenize(function, X.shape, X.chunksize), n_blocks)
 
 
 def _computed(tasks: list[tuple], stage: str, report: Report):
@@ -181,24 +198,3 @@ def _own_threads() -> int:
             pass
     in_pool = multiprocessing.current_process().name != "MainProcess"
     return 1 if in_pool else all_threads()
-
-
-def landmark_graph(
-    X,
-    landmarks: landmarking.Landmarks,
-    graph: str,
-    *,
-    n_project: int,
-    n_neighbors: int,
-    kernel: str,
-    decay: float,
-    store: Store,
-    report: Report,
-) -> tuple[Nodes, sp.csr_matrix, Bridges]:
-    """Landmarks of a dask array, and the connected graph among them: ``anchor`` reads all cells, ``knn`` none."""
-    nodes = landmarks.nodes(graph, n_project=n_project, n_neighbors=n_neighbors)
-    if graph == "anchor":
-        connected = landmarking.anchor_graph(add_up(X, Voting(nodes), store=store, stage="votes", report=report))
-    else:
-        connected = landmarking.knn_graph(nodes.positions, n_neighbors, kernel=kernel, decay=decay)
-    return nodes, *bridge_components(connected, nodes.positions)

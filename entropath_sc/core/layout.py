@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from .parallel import exclusive, on_one_blas_thread
+from .parallel import on_one_blas_thread, serialized
 from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
@@ -87,7 +87,7 @@ def smacof(
     return Layout(X, stress, float(np.sqrt(stress / squares)) if squares else 0.0, n_iterations, bool(converged))
 
 
-@exclusive
+@serialized
 def _guttman(D: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, float, float]:
     """The Guttman transform of X, the stress of X, and half its sum of squared distances."""
     moved, stress, squares = _guttman_rows(D, np.ascontiguousarray(X.T, dtype=np.float32))

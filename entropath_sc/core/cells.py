@@ -1,0 +1,46 @@
+"""Positions of all cells, and functions of their nearest nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .nodes import Nodes
+from .progress import Report, silent
+
+
+class Cells:
+    """Cells in memory. What is larger than memory is a subclass that reads them block by block."""
+
+    def __init__(self, X: Any, report: Report = silent) -> None:
+        self.X, self.report = X, report
+        self._searched: tuple[Nodes, tuple[np.ndarray, np.ndarray]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Cells and columns."""
+        return self.X.shape
+
+    def rows(self, chosen: np.ndarray) -> np.ndarray:
+        """Positions of some cells, by sorted indices."""
+        return np.asarray(self.X[chosen])
+
+    def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
+        """The sum over all cells of a function of their nearest nodes and the distances to them."""
+        return function(*self._nearest(nodes))
+
+    def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str) -> Any:
+        """A function of the nearest nodes of each cell and the distances to them, a row a cell."""
+        return function(*self._nearest(nodes))
+
+    def assignment(self, nodes: Nodes) -> np.ndarray:
+        """The nearest node of each cell."""
+        return self._nearest(nodes)[0][:, 0]
+
+    def _nearest(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
+        if self._searched is None or self._searched[0] is not nodes:
+            self._searched = nodes, nodes.nearest(self.X, report=self.report)
+        return self._searched[1]

@@ -1,0 +1,36 @@
+"""Nearest neighbours among cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.neighbors import NearestNeighbors
+
+# Up to here an exact search is as fast as an approximate one.
+EXACT_SEARCH_CELLS = 8192
+
+
+def knn_distances(
+    X: np.ndarray, n_neighbors: int, *, random_state: int = 0, n_jobs: int | None = None
+) -> sp.csr_matrix:
+    """Distances to the nearest neighbours, ``n_neighbors - 1`` others a cell (scanpy counts the cell itself)."""
+    n_cells = X.shape[0]
+    if n_cells <= EXACT_SEARCH_CELLS:
+        search = NearestNeighbors(n_neighbors=n_neighbors - 1, n_jobs=n_jobs).fit(X)
+        # Querying without X leaves each cell out of its own neighbours, also where it has duplicates.
+        distances, indices = search.kneighbors()
+    else:
+        from pynndescent import NNDescent
+
+        index = NNDescent(X, n_neighbors=n_neighbors, random_state=random_state, n_jobs=n_jobs)
+        indices, distances = _drop_self(*index.neighbor_graph)
+    indptr = np.arange(n_cells + 1) * (n_neighbors - 1)
+    return sp.csr_matrix((distances.ravel().astype(np.float64), indices.ravel(), indptr), shape=(n_cells, n_cells))
+
+
+def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One neighbour less a row: the cell itself, or the farthest where duplicates pushed it out."""
+    own = indices == np.arange(len(indices))[:, None]
+    own[~own.any(axis=1), -1] = True
+    shape = (len(indices), indices.shape[1] - 1)
+    return indices[~own].reshape(shape), distances[~own].reshape(shape)
