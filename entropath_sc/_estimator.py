@@ -77,7 +77,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         landmarks: str = DEFAULT.landmarks,
         decay: float = DEFAULT.decay,
         bandwidth: str = DEFAULT.bandwidth,
-        depth: float = DEFAULT.depth,
+        depth: float | str = DEFAULT.depth,
         mds: str = "metric",
         n_project: int = DEFAULT.n_project,
         random_state: int = 0,

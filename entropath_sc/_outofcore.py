@@ -104,6 +104,9 @@ def run_out_of_core(
             columns[keys.pseudotime] = potentials.map_blocks(
                 _scaled, ranges, settings, drop_axis=1, dtype=np.float64, meta=np.empty(0)
             )
+        for place, name in (("obsp", keys.affinity), ("obsp", keys.lengths), ("obsm", keys.scales)):
+            if place in written and name in written[place]:
+                del written[place][name]  # of a graph that is no longer described
         write_elem(written["obsm"], keys.coordinates, table[:, : coordinates.shape[1]].astype(np.float32))
         _write_columns(written["obs"], columns, drop=(keys.potential, keys.pseudotime))
         if ordered is not None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg import cho_factor, cho_solve
+import scipy.sparse as sp
+from scipy.sparse.linalg import splu
 from scipy.stats import rankdata
 
 from .ensemble import PathEnsemble
@@ -17,7 +18,7 @@ from .parallel import on_one_blas_thread
 MAX_DEPTH = 150
 # Depths that are compared with the chosen one, relative to it, and from how many nodes.
 COMPARED = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-N_SOURCES = 32
+N_SOURCES = 16
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,12 @@ def agreement(graph: Graph, depth: float) -> tuple[np.ndarray, np.ndarray]:
 def _seen_from(graph: Graph, sources: np.ndarray, depth: float) -> np.ndarray:
     """Weights of the paths from all nodes to each source, as columns."""
     N = PathEnsemble.of(graph, depth).normalised()
-    ends = np.zeros((len(sources), graph.n_nodes))
-    ends[np.arange(len(sources)), sources] = 1.0
-    return cho_solve(cho_factor(np.eye(graph.n_nodes) - N.toarray(), overwrite_a=True, check_finite=False), ends.T)
+    ends = np.zeros((graph.n_nodes, len(sources)))
+    ends[sources, np.arange(len(sources))] = 1.0
+    factors = splu(
+        (sp.eye_array(graph.n_nodes) - N).tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+    )
+    return factors.solve(ends)
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -17,7 +17,7 @@ from .stages import solve_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
 SELF_AFFINITY = 1.0
-# Numerical: equalised rows sum to one within this error, or as nearly as so many iterations bring them.
+# Numerical: equalised rows sum to one within this error, after at most this number of iterations.
 TOLERANCE = 1e-6
 MOST_ITERATIONS = 1000
 

@@ -110,7 +110,7 @@ def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
 
 @numba.njit(cache=True)
 def _fill_farthest(X, n_first, chosen):
-    """On one core: so many short passes would wait for each other's threads longer than they take."""
+    """On one core: thousands of short passes would wait for each other's threads longer than they take."""
     n_cells = X.shape[0]
     nearest, owner = np.full(n_cells, np.inf, np.float32), np.zeros(n_cells, np.uint32)
     between = np.empty(len(chosen), np.float32)

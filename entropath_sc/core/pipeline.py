@@ -22,7 +22,7 @@ from .progress import Report, silent
 SCALINGS = ("minmax", "rank")
 N_NEIGHBORS = 15
 N_LANDMARKS = 2000
-# Of a category, at most so many cells are looked at to find its root, where landmarks stand for the cells.
+# Where landmarks stand for the cells, at most this many cells of a category are looked at to find its root.
 MOST_CANDIDATES = 10_000
 
 

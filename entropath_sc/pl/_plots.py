@@ -93,7 +93,7 @@ def density(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """The embedding in hexagons, for so many cells that points would hide each other.
+    """The embedding in hexagons, where single points would hide each other.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def depth(
     """Which depth was used, and how little other depths would change.
 
     The orange curve shows how alike other depths rank the cells: where it is near 1, the depth does not matter. The
-    blue curve is the paper's rule, the entropy of the walk after so many steps, with its knee; `preset='paper'` uses
+    blue curve is the paper's rule, the entropy of the walk by the number of steps, with its knee; `preset='paper'` uses
     it.
 
     Parameters

@@ -73,7 +73,7 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
 
 
 def named(names: Iterable[Any], most: int = 12) -> str:
-    """Names as a list to read, at most the first so many."""
+    """Names as a list to read, at most the first of them."""
     names = list(map(str, names))
     return (", ".join(map(repr, names[:most])) or "nothing") + (", ..." if len(names) > most else "")
 
@@ -143,7 +143,7 @@ def is_category(adata: AnnData, cells: Cells | None) -> bool:
 def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     """Positions of a barcode, a list of barcodes, or all cells of a ``('column', 'category')``."""
     if is_category(adata, cells):
-        column, category = cells
+        column, category = cells[0], cells[1]
         if isinstance(category, Iterable) and not isinstance(category, str):
             raise TypeError(f"{name}: ({column!r}, {category!r}) names several categories. Name one, or list barcodes.")
         # A number may be given as it is printed, as on a command line.

@@ -60,7 +60,7 @@ def check_depth(depth: float | str, settings: Settings) -> None:
     if settings.walk == "power":
         check_count("depth", depth, 1)  # type: ignore[arg-type]
     elif isinstance(depth, bool | str) or not (isinstance(depth, Real) and np.isfinite(depth) and depth > 0):
-        knee = " or 'knee'" if settings.is_published else ""
+        knee = " or 'knee'" if settings.is_published else ", in neighbour distances; leave it out for the default"
         raise ValueError(f"depth={depth!r} must be a positive number{knee}.")
 
 
@@ -90,7 +90,9 @@ def removed(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             for name in kwargs:
                 if name in advice:
-                    raise TypeError(f"{function.__name__}: `{name}` is gone. {advice[name]}")
+                    raise TypeError(
+                        f"{function.__qualname__.removesuffix('.__init__')}: `{name}` is gone. {advice[name]}"
+                    )
             return function(*args, **kwargs)
 
         return checked
