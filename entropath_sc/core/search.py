@@ -50,9 +50,9 @@ def nearest_landmarks(
     with thread_pools().limit(limits=1, user_api="blas"):
         for first in range(0, X.shape[0], REPORT_CELLS):
             part = slice(first, min(first + REPORT_CELLS, X.shape[0]))
-            cells = np.empty((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
-            norms = np.empty(len(cells), dtype=np.float32)
-            _prepare(np.ascontiguousarray(X[part], dtype=np.float32), centre, cells, norms)
+            cells = np.ones((part.stop - part.start, landmarks.shape[1] + 1), dtype=np.float32)
+            np.subtract(X[part], centre, out=cells[:, :-1], casting="same_kind")
+            norms = np.einsum("ij,ij->i", cells[:, :-1], cells[:, :-1])
             _check_finite(norms)
             _search(cells, norms, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
             report("nearest landmarks", part.stop, X.shape[0])
@@ -67,19 +67,6 @@ def _check_finite(norms: np.ndarray) -> None:
             f"The representation holds NaN, inf or numbers too large for single precision, in {bad} of {len(norms)} "
             "cells. Remove these cells, or rescale it."
         )
-
-
-@numba.njit(parallel=True, cache=True)
-def _prepare(X, centre, cells, norms):
-    """Cells less the centre, with a last feature of one; and their squared norms."""
-    n_features = X.shape[1]
-    for i in numba.prange(X.shape[0]):
-        total = np.float32(0)
-        for f in range(n_features):
-            cells[i, f] = X[i, f] - centre[f]
-            total += cells[i, f] * cells[i, f]
-        cells[i, n_features] = 1
-        norms[i] = total
 
 
 def _padded(scoring: np.ndarray) -> np.ndarray:
@@ -230,33 +217,16 @@ def _sort(length, n, order):
         order[place] = m
 
 
-@serialized
 def placement_weights(
     indices: np.ndarray, distances: np.ndarray, landmark_bandwidth: np.ndarray, cell_bandwidth: np.ndarray | None = None
 ) -> sp.csr_matrix:
     """Rows of weights exp(-d²/(σ(x) σ_j)) that sum to one; by default σ(x) is the farthest distance of the row."""
     n_cells, k = indices.shape
-    values = np.empty((n_cells, k), dtype=np.float32)
-    own = distances[:, -1] if cell_bandwidth is None else cell_bandwidth
-    _fill_weights(indices, distances, own.astype(np.float32), landmark_bandwidth.astype(np.float32), values)
+    own = (distances[:, -1] if cell_bandwidth is None else cell_bandwidth).astype(np.float32)
+    scale = landmark_bandwidth.astype(np.float32)[indices] * own[:, None]
+    costs = np.divide(distances**2, scale, out=np.zeros_like(scale), where=scale > 0)
+    # Relative to the nearest landmark the largest weight is one, so the sum cannot vanish far from all of them.
+    values = np.exp(costs.min(axis=1, keepdims=True) - costs)
+    values /= values.sum(axis=1, keepdims=True)
     indptr = np.arange(n_cells + 1, dtype=np.int64) * k
     return sp.csr_matrix((values.ravel(), indices.ravel(), indptr), shape=(n_cells, len(landmark_bandwidth)))
-
-
-@numba.njit(parallel=True, cache=True)
-def _fill_weights(indices, distances, cell_bandwidth, landmark_bandwidth, values):
-    n_cells, k = indices.shape
-    for i in numba.prange(n_cells):
-        # Relative to the nearest landmark the largest weight is one, so the sum cannot vanish far from all of them.
-        least = np.float32(np.inf)
-        for m in range(k):
-            scale = cell_bandwidth[i] * landmark_bandwidth[indices[i, m]]
-            cost = distances[i, m] * distances[i, m] / scale if scale > 0 else np.float32(0)
-            values[i, m] = cost
-            least = min(least, cost)
-        total = np.float32(0)
-        for m in range(k):
-            values[i, m] = np.exp(least - values[i, m])
-            total += values[i, m]
-        for m in range(k):
-            values[i, m] /= total

@@ -14,7 +14,7 @@ from ..core.pipeline import N_LANDMARKS, Embedded, embed
 from ._adata import Cells, Fields, cell_indices, check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for, threads
 from ._nodes import node_graph, stored_graph
-from ._progress import progress
+from ._progress import progress, say_if_compiling
 from ._reference import pca_offset
 
 PATHS = (
@@ -127,6 +127,7 @@ def embedding(
     given = None if landmarks is None or rule is not None else np.sort(cell_indices(adata, landmarks, "landmarks"))
     included = None if include is None else cell_indices(adata, include, "include")
     start = logg.info("computing the EntroPath embedding")
+    say_if_compiling()
     with threads(n_jobs), progress() as report:
         nodes = node_graph(
             adata,
