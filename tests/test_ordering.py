@@ -31,6 +31,9 @@ def test_scaling_and_pinning():
     potential = np.array([3.0, 1.0, 2.0, 5.0])
     assert scaled(pinned(potential, np.array([0]))).tolist() == [0.0, 0.0, 0.25, 1.0]
     assert potential[0] == 3.0  # not changed itself
+    # The step into a root, which all paths share, is not part of the scale.
+    assert scaled(np.array([0.0, 4.0, 5.0, 8.0]), roots=np.array([0])).tolist() == [0.0, 0.0, 0.25, 1.0]
+    assert scaled(np.zeros(2), roots=np.arange(2)).tolist() == [0.0, 0.0]
     assert scaled(potential, "rank").tolist() == [2 / 3, 0.0, 1 / 3, 1.0]
     assert scaled(np.array([1.0, 1.0, 2.0]), "rank").tolist() == [0.0, 0.0, 1.0]
     assert scaled(np.ones(3)).tolist() == scaled(np.ones(3), "rank").tolist() == [0.0, 0.0, 0.0]

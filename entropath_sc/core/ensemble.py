@@ -27,7 +27,7 @@ STEP_RANGE = 20.0
 # Numerical: beyond this cost of a step floats end.
 LARGEST_COST = 600.0
 
-# Fitted on marrow and generated manifolds (seed 100; benchmarks/ablations.py noise): over how many nearest nodes a
+# Fitted on marrow and generated manifolds (seed 100; benchmarks/ablations.py own-noise): over how many nearest nodes a
 # node's own noise is averaged.
 N_NOISE = 15
 

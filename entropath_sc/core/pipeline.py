@@ -123,11 +123,15 @@ def embed(
 
 @dataclass(frozen=True)
 class Order:
-    """The free energy of the paths from the roots to each node (and from the terminals, if any), at a depth."""
+    """The free energy of the paths from the roots to each node (and from the terminals, if any), at a depth.
+
+    ``residual`` is the largest relative error with which it solves its equation; the paper's is exact.
+    """
 
     potentials: np.ndarray
     depth: float
-    ensemble: PathEnsemble | None
+    unit: float | None = None
+    residual: float | None = None
 
 
 def order(graph: Graph, settings: Settings, sources: list[sp.csr_matrix]) -> Order:
@@ -138,10 +142,11 @@ def order(graph: Graph, settings: Settings, sources: list[sp.csr_matrix]) -> Ord
         weights = [np.asarray(source.sum(axis=0), dtype=np.float64).ravel() for source in sources]
         heat = settings.walk == "heat"
         found = [paper.potential(graph, perron, weight, depth, heat=heat) for weight in weights]
-        return Order(np.stack(found, axis=1), depth, None)
+        return Order(np.stack(found, axis=1), depth)
     ensemble = PathEnsemble.of(graph, float(settings.depth))
     found = [ensemble.first_passages(np.unique(np.asarray(source.argmax(axis=1)).ravel())) for source in sources]
-    return Order(np.stack(found, axis=1), ensemble.depth, ensemble)
+    residual = max(ensemble.residual(passages) for passages in found)
+    return Order(np.stack(found, axis=1), ensemble.depth, ensemble.unit, residual)
 
 
 def root_in(graph: Graph, settings: Settings, cells: Cells | None, members: np.ndarray) -> int | None:
@@ -173,11 +178,16 @@ def between(potential: np.ndarray | float, low: np.ndarray | float, high: np.nda
     return (potential - low) / np.where(high > low, np.subtract(high, low), np.inf)
 
 
-def scaled(potential: np.ndarray, scaling: str = "minmax") -> np.ndarray:
-    """To [0, 1], linearly or by rank."""
+def scaled(potential: np.ndarray, scaling: str = "minmax", roots: np.ndarray | None = None) -> np.ndarray:
+    """To [0, 1], linearly or by rank; with ``roots``, linearly from the first of the other cells.
+
+    All paths share the last step, into a root, which is its own noise.
+    """
     if scaling == "rank":
         return (rankdata(potential, method="min") - 1) / max(len(potential) - 1, 1)
-    return between(potential, potential.min(), potential.max())
+    others = potential if roots is None else np.delete(potential, roots)
+    low = others.min() if len(others) else 0.0
+    return np.maximum(between(potential, low, potential.max()), 0.0)
 
 
 def terminal_corrected(pseudotime: np.ndarray, towards_terminal: np.ndarray, settings: Settings) -> np.ndarray:

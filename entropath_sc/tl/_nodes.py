@@ -122,7 +122,8 @@ def stored_order(
         "terminals": ends[1] if len(ends) > 1 else None,
         "on": "cells" if nodes is None else "landmarks",
         "depth": found.depth,
-        "unit": None if found.ensemble is None else found.ensemble.unit,
+        "unit": found.unit,
+        "residual": found.residual,
         "use_rep": use_rep,
     }
     if nodes is not None:

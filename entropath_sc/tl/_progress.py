@@ -18,7 +18,7 @@ SECONDS_BEFORE_SHOWN = 2.0
 
 def say_if_compiling() -> None:
     """Say that a call will take longer, where numba has no compiled code in memory or on disk yet."""
-    index = getattr(getattr(_guttman_rows._cache, "_cache_file", None), "_index_path", None)
+    index = getattr(getattr(getattr(_guttman_rows, "_cache", None), "_cache_file", None), "_index_path", None)
     if index is not None and not _guttman_rows.signatures and not Path(index).exists():
         logg.warning("compiling: the first call on this machine takes some seconds longer")
 

@@ -77,12 +77,13 @@ def pseudotime(
     `None`, or the copy if `copy`. Sets the following fields:
 
     `adata.obs['entropath_pseudotime']` : float
-        Order in [0, 1]; 0 at the root.
+        Order in [0, 1]; 0 at the root and at the first of the other cells.
     `adata.obs['entropath_potential']` : float
         The free energy that it came from: -log of the weight of all paths that lead to the root.
     `adata.uns['entropath']['pseudotime']` : dict
         `roots` and `terminals` as barcodes, whether `'cells'` or `'landmarks'` carried the order (`on`), the `depth`,
-        and what :func:`~entropath_sc.tl.project` needs.
+        the largest relative error of the equation that was solved (`residual`), and what
+        :func:`~entropath_sc.tl.project` needs.
 
     Examples
     --------
@@ -111,7 +112,8 @@ def pseudotime(
         found = order(nodes.graph, settings, [nodes.graph.sources(nodes.cells, cells) for cells in ends])
         potentials = np.asarray(nodes.graph.carry(found.potentials, nodes.cells, keys.potential))
     potential = pinned(potentials[:, 0], roots)
-    pseudotime = scaled(potential, scaling)
+    on_cells = nodes.chosen is None and not settings.is_published
+    pseudotime = scaled(potential, scaling, roots if on_cells else None)
     if terminals is not None:
         towards = scaled(pinned(potentials[:, 1], terminals), scaling)
         pseudotime = terminal_corrected(pseudotime, towards, settings)
