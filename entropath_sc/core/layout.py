@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from .parallel import on_one_blas_thread, serialized
+from .parallel import on_one_blas_thread, over_rows, serialized
 from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
@@ -90,12 +91,15 @@ def smacof(
 @serialized
 def _guttman(D: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, float, float]:
     """The Guttman transform of X, the stress of X, and half its sum of squared distances."""
-    moved, stress, squares = _guttman_rows(D, np.ascontiguousarray(X.T, dtype=np.float32))
+    n, dimension = X.shape
+    moved, stress, squares = np.zeros((n, dimension)), np.zeros(n), np.zeros(n)
+    columns = np.ascontiguousarray(X.T, dtype=np.float32)
+    over_rows(functools.partial(_guttman_rows, D, columns, moved, stress, squares), n)
     # Row sums are added in one order, so that the result does not depend on the number of threads.
     return moved - moved.mean(axis=0), float(stress.sum()) / 2, float(squares.sum()) / 2
 
 
-# The three short loops stand alone because LLVM vectorises them there; inside the parallel one it does not.
+# The three short loops stand alone because LLVM vectorises them there; inside the long one it does not.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -126,12 +130,11 @@ def _pull(ratio, x, x_i):
     return total
 
 
-@numba.njit(parallel=True, cache=True)
-def _guttman_rows(D, columns):
+@numba.njit(nogil=True, cache=True)
+def _guttman_rows(D, columns, moved, stress, squares, begin, end):
     dimension, n = columns.shape
-    moved, stress, squares = np.zeros((n, dimension)), np.zeros(n), np.zeros(n)
-    for i in numba.prange(n):
-        work = np.empty(_RUN, np.float32)
+    work = np.empty(_RUN, np.float32)
+    for i in range(begin, end):
         for first in range(0, n, _RUN):
             last = min(first + _RUN, n)
             run = work[: last - first]
@@ -143,4 +146,3 @@ def _guttman_rows(D, columns):
             squares[i] += run_squares
             for c in range(dimension):
                 moved[i, c] += _pull(run, columns[c, first:last], columns[c, i]) / n
-    return moved, stress, squares

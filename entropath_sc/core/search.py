@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numba
 import numpy as np
 import scipy.sparse as sp
 
-from .parallel import serialized, thread_pools
+from .parallel import over_rows, serialized, thread_pools
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
@@ -45,7 +47,6 @@ def nearest_landmarks(
     scoring = _padded(np.vstack([-landmarks.T, half_norms]))
     indices = np.empty((X.shape[0], k), dtype=np.int32)
     distances = np.empty((X.shape[0], k), dtype=np.float32)
-    n_threads = numba.get_num_threads()
     # Each thread multiplies its own blocks: threads inside BLAS would only get in the way.
     with thread_pools().limit(limits=1, user_api="blas"):
         for first in range(0, X.shape[0], REPORT_CELLS):
@@ -54,7 +55,8 @@ def nearest_landmarks(
             np.subtract(X[part], centre, out=cells[:, :-1], casting="same_kind")
             norms = np.einsum("ij,ij->i", cells[:, :-1], cells[:, :-1])
             _check_finite(norms)
-            _search(cells, norms, landmarks, scoring, BLOCK_CELLS, n_threads, indices[part], distances[part])
+            job = (cells, norms, landmarks, scoring, BLOCK_CELLS, indices[part], distances[part])
+            over_rows(functools.partial(_search, *job), len(cells))
             report("nearest landmarks", part.stop, X.shape[0])
     return indices, distances
 
@@ -78,40 +80,39 @@ def _padded(scoring: np.ndarray) -> np.ndarray:
     return padded
 
 
-@numba.njit(parallel=True, cache=True)
-def _search(cells, norms, landmarks, scoring, block, n_threads, indices, distances):
-    n_cells, k = indices.shape
+@numba.njit(nogil=True, cache=True)
+def _search(cells, norms, landmarks, scoring, block, indices, distances, begin, end):
+    """Cells from ``begin`` to ``end``, in blocks."""
+    k = indices.shape[1]
     n_landmarks, width = len(landmarks), scoring.shape[1]
     n_groups = width // _GROUP
-    share = (n_cells + n_threads - 1) // n_threads
-    for thread in numba.prange(n_threads):
-        # One workspace a thread: fresh memory for each block would cost as much as the work on it.
-        products = np.empty((block, width), np.float32)
-        minima, groups = np.empty(n_groups, np.float32), np.empty(n_groups + 1, np.uint32)
-        fewer = np.empty(_VECTOR, np.float32)
-        found, length = np.empty(width + 1, np.uint32), np.empty(width, np.float32)
-        order = np.empty(width, np.int64)
-        for first in range(thread * share, min((thread + 1) * share, n_cells), block):
-            last = min(first + block, (thread + 1) * share, n_cells)
-            scores = products[: last - first]
-            np.dot(cells[first:last], scoring, scores)
-            for i in range(first, last):
-                row = scores[i - first]
-                _group_minima(row, minima)
-                if 2 * k <= _VECTOR:
-                    _fewer_minima(minima, fewer)
-                    bound = _upper_bound(fewer, k)
-                else:
-                    bound = _upper_bound(minima if k <= n_groups else row[:n_landmarks], k)
-                # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that
-                # it does not depend on which other cells were in the block.
-                bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
-                n_found = _collect(row, minima, bound, groups, found)
-                measure(cells[i], landmarks, found[:n_found], length)
-                _sort(length, n_found, order)
-                for m in range(k):
-                    indices[i, m] = found[order[m]]
-                    distances[i, m] = length[order[m]]
+    # One workspace for all blocks: fresh memory for each would cost as much as the work on it.
+    products = np.empty((block, width), np.float32)
+    minima, groups = np.empty(n_groups, np.float32), np.empty(n_groups + 1, np.uint32)
+    fewer = np.empty(_VECTOR, np.float32)
+    found, length = np.empty(width + 1, np.uint32), np.empty(width, np.float32)
+    order = np.empty(width, np.int64)
+    for first in range(begin, end, block):
+        last = min(first + block, end)
+        scores = products[: last - first]
+        np.dot(cells[first:last], scoring, scores)
+        for i in range(first, last):
+            row = scores[i - first]
+            _group_minima(row, minima)
+            if 2 * k <= _VECTOR:
+                _fewer_minima(minima, fewer)
+                bound = _upper_bound(fewer, k)
+            else:
+                bound = _upper_bound(minima if k <= n_groups else row[:n_landmarks], k)
+            # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that it
+            # does not depend on which other cells were in the block.
+            bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
+            n_found = _collect(row, minima, bound, groups, found)
+            measure(cells[i], landmarks, found[:n_found], length)
+            _sort(length, n_found, order)
+            for m in range(k):
+                indices[i, m] = found[order[m]]
+                distances[i, m] = length[order[m]]
 
 
 _FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
