@@ -283,7 +283,7 @@ def test_the_papers_settings_run_the_papers_walk():
     pair = perron_pair(A)
     sources = sp.csr_matrix(one_hot(60, 4)[None])
     found = order(graph, PAPER, [sources])
-    assert found.ensemble is None
+    assert found.unit is None
     assert found.depth == int(found.depth) >= 1
     np.testing.assert_array_equal(
         found.potentials[:, 0], potential(graph, pair, one_hot(60, 4), found.depth, heat=False)
