@@ -33,7 +33,7 @@ def serialized(function: Callable[P, R]) -> Callable[P, R]:
 def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
     """Call ``kernel(first, last)``, compiled without the GIL, on as many parts of the rows as numba may use threads.
 
-    Threads that end with the call, instead of numba's own: they compile in half the time, and survive a fork.
+    The threads end with the call, unlike numba's own.
     """
     n_threads = min(numba.get_num_threads(), n_rows)
     if n_threads <= 1:
