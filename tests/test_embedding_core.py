@@ -375,3 +375,16 @@ def test_means_of_nodes_and_their_indices():
     np.testing.assert_array_equal(found.toarray(), sp.eye_array(10).toarray()[[4, 2]])
     values = np.arange(20.0).reshape(10, 2)
     assert graph.carry(values, None, "nothing") is values
+
+
+def test_nearest_among_very_many_equally_near_landmarks():
+    """More candidates than are sorted by counting: the nearest come first, and none twice."""
+    rng = np.random.default_rng(0)
+    landmarks = np.ones((3000, 4), dtype=np.float32)
+    landmarks[::500] = rng.normal(scale=0.01, size=(6, 4))
+    X = rng.normal(scale=0.01, size=(50, 4)).astype(np.float32)
+    indices, distances = search.nearest_landmarks(X, landmarks, 12)
+    assert (np.sort(indices[:, :6], axis=1) == np.arange(0, 3000, 500)).all()
+    assert (np.diff(distances, axis=1) >= 0).all()
+    assert all(len(set(row)) == 12 for row in indices)
+    np.testing.assert_allclose(distances, np.linalg.norm(X[:, None] - landmarks[indices], axis=2), rtol=1e-5)

@@ -104,16 +104,15 @@ def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Genera
 def _farthest(X: np.ndarray, first: np.ndarray, n_landmarks: int) -> np.ndarray:
     chosen = np.empty(n_landmarks, dtype=np.int64)
     chosen[: len(first)] = first
-    _fill_farthest(X, len(first), chosen)
+    nearest, owner = np.full(len(X), np.inf, np.float32), np.zeros(len(X), np.uint32)
+    _fill_farthest(X, len(first), chosen, nearest, owner, np.empty(n_landmarks, np.float32))
     return chosen
 
 
 @numba.njit(cache=True)
-def _fill_farthest(X, n_first, chosen):
+def _fill_farthest(X, n_first, chosen, nearest, owner, between):
     """On one core: thousands of short passes would wait for each other's threads longer than they take."""
     n_cells = X.shape[0]
-    nearest, owner = np.full(n_cells, np.inf, np.float32), np.zeros(n_cells, np.uint32)
-    between = np.empty(len(chosen), np.float32)
     farthest = 0
     for i in range(len(chosen)):
         if i >= n_first:

@@ -138,7 +138,8 @@ def _guttman_rows(D, columns, moved, stress, squares, begin, end):
         for first in range(0, n, _RUN):
             last = min(first + _RUN, n)
             run = work[: last - first]
-            run[:] = 0
+            for j in range(last - first):
+                run[j] = 0
             for c in range(dimension):
                 _add_squares(run, columns[c, first:last], columns[c, i])
             run_stress, run_squares = _to_ratios(run, D[i, first:last])

@@ -109,7 +109,7 @@ def _search(cells, norms, landmarks, scoring, block, indices, distances, begin, 
             bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
             n_found = _collect(row, minima, bound, groups, found)
             measure(cells[i], landmarks, found[:n_found], length)
-            _sort(length, n_found, order)
+            _sort(length, np.int64(n_found), k, order)
             for m in range(k):
                 indices[i, m] = found[order[m]]
                 distances[i, m] = length[order[m]]
@@ -202,15 +202,28 @@ def _count_below(values, bound):
 
 
 @numba.njit(cache=True)
-def _sort(length, n, order):
-    """``order`` becomes the places of the first ``n`` lengths, shortest first, ties as they come."""
+def _sort(length, n, k, order):
+    """``order`` becomes the places of the ``k`` shortest of the first ``n`` lengths, shortest first, ties as they come.
+
+    Plain loops: assignments to slices and numba's own sort take seconds to compile.
+    """
     if n > _COUNTED:
-        order[:n] = np.argsort(length[:n], kind="mergesort")
+        for m in range(n):
+            # Into the sorted places before it, the k shortest so far.
+            place = min(m, k)
+            while place > 0 and length[order[place - 1]] > length[m]:
+                if place < k:
+                    order[place] = order[place - 1]
+                place -= 1
+            if place < k:
+                order[place] = m
         return
     # Counting the shorter ones has no branches, and beats a sort as long as there are few.
     n_padded = (n + _VECTOR - 1) // _VECTOR * _VECTOR
-    length[n:n_padded] = np.inf
-    order[:n] = -1
+    for m in range(n, n_padded):
+        length[m] = np.inf
+    for m in range(n):
+        order[m] = -1
     for m in range(n):
         place = _count_below(length[:n_padded], length[m])
         while order[place] >= 0:
