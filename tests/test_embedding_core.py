@@ -387,4 +387,4 @@ def test_nearest_among_very_many_equally_near_landmarks():
     assert (np.sort(indices[:, :6], axis=1) == np.arange(0, 3000, 500)).all()
     assert (np.diff(distances, axis=1) >= 0).all()
     assert all(len(set(row)) == 12 for row in indices)
-    np.testing.assert_allclose(distances, np.linalg.norm(X[:, None] - landmarks[indices], axis=2), rtol=1e-5)
+    np.testing.assert_allclose(distances, np.linalg.norm(X[:, None] - landmarks[indices], axis=2), atol=1e-6)

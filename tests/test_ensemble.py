@@ -140,6 +140,14 @@ def test_far_down_a_chain_every_entry_is_accurate_relative_to_itself():
     assert part.free_energies()[0, -1] == pytest.approx(0.5 * (forward + backward), abs=1e-8)
 
 
+def test_free_energies_add_up_beyond_the_range_of_floats():
+    """On a path every node between two is a cut, also where the weight of all paths is far below the smallest float."""
+    D = PathEnsemble.of(graph_from(path(900)), 0.5).free_energies()
+    assert D[0, -1] > 1500
+    for middle in (7, 450, 893):
+        assert D[0, -1] == pytest.approx(D[0, middle] + D[middle, -1], rel=1e-9)
+
+
 def test_first_passages_are_those_of_simulated_walks():
     graph = random_graph(12, 3)
     ensemble = PathEnsemble.of(graph, 6.0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.sparse.csgraph import dijkstra
 from scipy.special import logsumexp, softmax
 
 from .graph import Graph
@@ -26,6 +27,9 @@ MOST_ITERATIONS = 1000
 STEP_RANGE = 20.0
 # Numerical: beyond this cost of a step floats end.
 LARGEST_COST = 600.0
+
+# Numerical: nodes that paths longer than the range of floats are added up through.
+N_WAYPOINTS = 64
 
 # Over how many nearest nodes a node's own noise is averaged. Not varied; that half of it is taken off was compared with
 # none and with all of it on marrow and on generated manifolds of seed 100.
@@ -107,11 +111,12 @@ class PathEnsemble:
         G, _ = dpotri(factor, lower=1, overwrite_c=1)
         G = np.tril(G)
         G += np.tril(G, -1).T
-        D = np.log(np.maximum(G, np.finfo(float).tiny, out=G), out=G)  # the floor is beyond the range of floats
+        beyond = np.tril(G < np.finfo(float).tiny)
+        D = np.log(np.maximum(G, np.finfo(float).tiny, out=G), out=G)
         own = 0.5 * D.diagonal()
         D = np.maximum(own[:, None] + own[None, :] - D, 0.0)
         np.fill_diagonal(D, 0.0)
-        return D
+        return _through_waypoints(D, beyond) if beyond.any() else D
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric, and with eigenvalues below one."""
@@ -119,6 +124,23 @@ class PathEnsemble:
         rows = np.repeat(np.arange(len(root)), np.diff(self.weights.indptr))
         values = self.weights.data * root[rows] * root[self.weights.indices]
         return sp.csr_matrix((values, self.weights.indices, self.weights.indptr), shape=self.weights.shape)
+
+
+def _through_waypoints(D: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+    """D with the pairs that are ``beyond`` the range of floats as the shortest sum over nodes between them.
+
+    A sum is exact through a bottleneck, and an upper bound elsewhere. Pairs so far apart have hundreds of steps between
+    them, so that what a waypoint adds is small.
+    """
+    waypoints = np.unique(np.linspace(0, len(D) - 1, N_WAYPOINTS).astype(int))
+    within = ~(beyond | beyond.T)[waypoints]
+    rows, columns = np.nonzero(within)
+    lengths = np.maximum(D[waypoints][within], np.finfo(float).tiny)
+    steps = sp.csr_matrix((lengths, (waypoints[rows], columns)), shape=D.shape)
+    ends, others = np.nonzero(beyond)
+    found = dijkstra(steps.maximum(steps.T), indices=np.unique(ends))[np.searchsorted(np.unique(ends), ends), others]
+    D[ends, others] = D[others, ends] = np.where(np.isfinite(found), found, D[ends, others])
+    return D
 
 
 def without_own_noise(D: np.ndarray) -> np.ndarray:
