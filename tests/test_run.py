@@ -89,7 +89,7 @@ def test_an_interrupted_command_goes_on(stores, tmp_path, monkeypatch, capsys):
     command += ["--n-landmarks", "200", "--quiet"]
     with dask.config.set(scheduler="synchronous"):
         with monkeypatch.context() as patch:
-            patch.setattr(_blocks, "_store_block", _raise_interrupt)
+            count_blocks(patch, most=6)
             assert main(command) == 130
         assert "The same command goes on" in capsys.readouterr().err
         assert not (tmp_path / "out.zarr").exists()
@@ -102,17 +102,15 @@ def test_an_interrupted_command_goes_on(stores, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "out.zarr").exists()
 
 
-def _raise_interrupt(*_):
-    raise KeyboardInterrupt
-
-
-def count_blocks(monkeypatch) -> list[int]:
-    """Sizes of the blocks that are computed."""
+def count_blocks(monkeypatch, most: float = np.inf) -> list[int]:
+    """Sizes of the blocks that are computed; an interrupt comes in the one after ``most``."""
     begun = []
     applied = _blocks._applied
 
     def counted(X, function):
         begun.append(len(X))
+        if len(begun) > most:
+            raise KeyboardInterrupt
         return applied(X, function)
 
     monkeypatch.setattr(_blocks, "_applied", counted)
