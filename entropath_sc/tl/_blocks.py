@@ -116,7 +116,7 @@ class BlockStore:
 def _digest(*parts: str | np.ndarray) -> str:
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
-        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part))
+        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
     return found.hexdigest()
 
 
