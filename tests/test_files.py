@@ -21,6 +21,7 @@ from entropath_sc._files import Workspace, within
 from entropath_sc.cli import main
 from entropath_sc.tl import _blocks
 from entropath_sc.tl._adata import cell_indices
+from entropath_sc.tl._checks import check_key
 
 N_CELLS = 300
 QUICK = ["--quiet", "--n-landmarks", "100"]
@@ -256,6 +257,26 @@ def test_the_summary_says_how_cells_were_embedded(folder, capsys):
     assert lines["cells"] == f"{N_CELLS}, all embedded directly"
     assert lines["depth"] == "10 neighbour distances"
     assert [part.split()[0] for part in lines["seconds"].split(", ")] == ["reading", "embedding", "order", "writing"]
+
+
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+def test_files_hold_any_key_that_is_not_refused(suffix, tmp_path):
+    for i, key in enumerate(["a", "a b", "ä", "a.b", "a:b?*", "c", "0", "x" * 200, "_"]):
+        check_key(key)
+        adata = ad.AnnData(obs=pd.DataFrame({f"{key}_pseudotime": 1.0}, index=["a"]))
+        adata.obsm[f"X_{key}"], adata.uns[key] = np.ones((1, 2)), {"depth": 1.0}
+        path = tmp_path / f"{i}{suffix}"
+        getattr(adata, f"write_{suffix[1:]}")(path)
+        found = getattr(ad, f"read_{suffix[1:]}")(path)
+        assert (list(found.obs), list(found.obsm), list(found.uns)) == ([f"{key}_pseudotime"], [f"X_{key}"], [key])
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a/b", "a\\b", ".", "..", ".zgroup", "zarr.json", "a\x00b", "\ud800", "x" * 300, 7]
+)
+def test_keys_that_files_cannot_hold_are_refused(key):
+    with pytest.raises(ValueError, match="h5ad and zarr cannot store"):
+        check_key(key)
 
 
 def test_paths_are_compared_by_where_they_lead(tmp_path):

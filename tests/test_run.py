@@ -220,6 +220,8 @@ def test_roots_by_label_and_preprocessing(stores, tmp_path, capsys):
         (["IN.h5ad", "-o", "x.h5ad", "--n-project", "0"], "n_project=0 must be"),
         (["IN.zarr", "-o", "x.zarr", "--out-of-core", "--n-components", "0"], "n_components=0"),
         (["IN.h5ad", "-o", "x.h5ad", "--key-added", "a/b"], "must be a word without '/'"),
+        (["IN.h5ad", "-o", "x.h5ad", "--key-added", "a\\b"], "must be a word without '/'"),
+        (["IN.h5ad", "-o", "x.h5ad", "--key-added", ".."], "must be a word without '/'"),
     ],
 )
 def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
