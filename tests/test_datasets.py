@@ -148,9 +148,6 @@ def test_all_data_sets_have_a_manifest():
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_manifests_follow_the_schema(path):
     schema = json.loads((path.parent / "schema.json").read_text())
-    for file in tomllib.loads(path.read_text())["files"]:
-        assert re.fullmatch("[0-9a-f]{64}", file["sha256"])
-        assert file.get("url", "https://").startswith("https://")
     jsonschema.validate(tomllib.loads(path.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**tomllib.loads(path.read_text()), "mood": "good"}, schema)
