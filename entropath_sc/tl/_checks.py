@@ -49,8 +49,8 @@ def check_count(name: str, value: float, least: int) -> None:
 
 def check_key(key_added: str) -> None:
     """Refuse a prefix that files cannot hold."""
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
+    if not isinstance(key_added, str) or not key_added.strip(".") or set(key_added) & set("/\\\0"):
+        raise ValueError(f"key_added={key_added!r} must be a word without '/' and '\\', which files cannot store.")
 
 
 def check_depth(depth: float | str, settings: Settings) -> None:
