@@ -85,6 +85,11 @@ def thread_pools() -> ThreadPools:
     return ThreadPools()
 
 
+def without_openmp():
+    """One thread for scikit-learn's OpenMP: once there was a second one, a forked process waits for it forever."""
+    return thread_pools().limit(limits=1, user_api="openmp")
+
+
 def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, which makes many short calls of BLAS.
 

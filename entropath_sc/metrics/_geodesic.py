@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
 from sklearn.neighbors import kneighbors_graph
 
-from ..core.parallel import over_rows
+from ..core.parallel import over_rows, without_openmp
 from ._fields import check_finite, check_lengths, field
 
 # Numerical: sums of edges without a length are below this.
@@ -183,7 +183,8 @@ def demap(
     check_finite(embedding=embedding)
     if not sp.issparse(reference):
         check_finite(reference=reference)
-        reference = kneighbors_graph(reference, n_neighbors, mode="distance")
+        with without_openmp():
+            reference = kneighbors_graph(reference, n_neighbors, mode="distance")
     graph = _both_ways(reference)
     rng = np.random.default_rng(random_state)
     scores = []
