@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scanpy as sc
 import scipy.sparse as sp
+from conftest import assert_same, without_results
 from scipy.stats import spearmanr
 
 import entropath_sc as ep
@@ -187,15 +188,6 @@ def test_landmarks_are_made_again_when_cells_have_moved(cells):
 # Subsets.
 
 
-def without_results(adata):
-    """The same cells as if no tool of this package had seen them."""
-    fresh = adata.copy()
-    for place in (fresh.obs, fresh.obsm, fresh.obsp, fresh.uns):
-        for key in [key for key in place if "entropath" in key]:
-            del place[key]
-    return fresh
-
-
 @pytest.mark.filterwarnings("ignore:The neighbours or positions that the graph")
 @pytest.mark.parametrize("explicit", [False, True], ids=["automatic", "explicit"])
 @pytest.mark.parametrize("n_landmarks", [2000, 100], ids=["cells", "landmarks"])
@@ -334,20 +326,6 @@ def test_labels_that_would_replace_other_results_are_refused(neighboured):
 
 
 # Nothing is half written.
-
-
-def assert_same(adata, before) -> None:
-    assert adata.is_view == before.is_view
-    assert adata.obs_names.equals(before.obs_names)
-    for place in ("obs", "obsm", "obsp", "uns"):
-        assert list(getattr(adata, place)) == list(getattr(before, place)), place
-    assert adata.obs.equals(before.obs)
-    for place in ("obsm", "obsp"):
-        for name, value in getattr(before, place).items():
-            found = getattr(adata, place)[name]
-            assert type(found) is type(value)
-            assert (abs(found - value)).max() == 0, name
-    assert str(dict(adata.uns)) == str(dict(before.uns))
 
 
 class Interrupter:
