@@ -12,6 +12,8 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "merw_graph": {"obs": ("stationary",), "obsm": ("scales",), "obsp": ("affinity", "lengths", "transitions")},
     "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
     "pseudotime": {"obs": ("pseudotime", "potential")},
+    "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
+    "fates": {"obs": ("plasticity",), "obsm": ("fates", "membership", "passages"), "obsp": ("forward",)},
     "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
 }
 
@@ -30,7 +32,11 @@ class Keys:
     # obsm
     coordinates = _named("X_{}")
     scales = _named("{}_scales")
+    fates = _named("{}_fates")
+    membership = _named("{}_membership")
+    passages = _named("{}_passages")
     # obsp
+    forward = _named("{}_forward")
     affinity = _named("{}_affinity")
     lengths = _named("{}_lengths")
     transitions = _named("{}_transitions")
@@ -40,6 +46,11 @@ class Keys:
     pseudotime = _named("{}_pseudotime")
     potential = _named("{}_potential")
     remoteness = _named("{}_remoteness")
+    terminal = _named("{}_terminal")
+    branch = _named("{}_branch")
+    position = _named("{}_branch_position")
+    at_branch_point = _named("{}_at_branch_point")
+    plasticity = _named("{}_plasticity")
 
     def carried(self, label: str) -> str:
         """The column of a label that `project` carries over."""

@@ -59,14 +59,18 @@ def test_import_has_no_side_effects():
 
 
 def test_the_readmes_table_lists_what_is_stored(cells):
-    ep.tl.merw_graph(cells, transitions=True, preset="paper")
-    ep.tl.embedding(cells, n_landmarks=100)
+    cells.obs["group"] = cells.obs["branch"]
+    published = cells.copy()
+    ep.tl.merw_graph(published, transitions=True, preset="paper")
+    ep.tl.embedding(published, n_landmarks=100)
+    ep.tl.project(published, published, labels="group")
     ep.tl.pseudotime(cells, root=cells.uns["root"])
-    ep.tl.project(cells, cells, labels="branch")
+    ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
+    ep.tl.fates(cells, forward=True)
     listed = set(re.findall(r"`((?:obs|obsm|obsp|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
-    stored = {
-        f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(cells, name) if "entropath" in key
-    }
-    stored = {field.replace("entropath_branch", "entropath_<label>") for field in stored}
-    stored |= {f"uns['entropath']['{part}']" for part in cells.uns["entropath"]}
+    stored = set()
+    for adata in (published, cells):
+        places = [(name, key) for name in ("obs", "obsm", "obsp") for key in getattr(adata, name) if "entropath" in key]
+        stored |= {f"{name}['{key}']".replace("entropath_group", "entropath_<label>") for name, key in places}
+        stored |= {f"uns['entropath']['{part}']" for part in adata.uns["entropath"]}
     assert listed == stored

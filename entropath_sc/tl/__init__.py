@@ -1,8 +1,10 @@
 """Tools: read keys of an AnnData object, call the core, write keys."""
 
 from ._embedding import embedding
+from ._fates import fates
 from ._merw_graph import merw_graph
 from ._project import project
 from ._pseudotime import pseudotime
+from ._terminal_states import terminal_states
 
-__all__ = ["embedding", "merw_graph", "project", "pseudotime"]
+__all__ = ["embedding", "fates", "merw_graph", "project", "pseudotime", "terminal_states"]
