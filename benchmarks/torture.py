@@ -48,8 +48,6 @@ COLUMNS = ("what", "tried", "hit", "input changed", "half written", "wrong after
 
 BLOCKS = ("--out-of-core",)
 
-Table = dict[str, Counter]
-
 
 def digest(path: Path) -> str:
     """Of all files in a folder, or of a file."""
@@ -123,7 +121,8 @@ class Jobs:
         shutil.rmtree(target, ignore_errors=True)
 
 
-def kill_processes(jobs: Jobs, n: int, found: Counter) -> None:
+def kill_processes(jobs: Jobs, n: int) -> Counter:
+    found: Counter = Counter()
     for _ in range(n):
         target = jobs.folder / "out.zarr"
         arguments = [sys.executable, __file__, "--child", str(jobs.source), str(target)]
@@ -133,11 +132,13 @@ def kill_processes(jobs: Jobs, n: int, found: Counter) -> None:
             child.kill()
         found["hit"] += child.returncode == -signal.SIGKILL
         jobs.look(found, target)
+    return found
 
 
-def kill_workers(jobs: Jobs, n: int, found: Counter) -> None:
+def kill_workers(jobs: Jobs, n: int) -> Counter:
     from distributed import Client, LocalCluster
 
+    found: Counter = Counter()
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with LocalCluster(**settings) as cluster, Client(cluster) as client:
         scheduler = ["--scheduler", cluster.scheduler_address]
@@ -159,6 +160,7 @@ def kill_workers(jobs: Jobs, n: int, found: Counter) -> None:
             timer.join()
             found["hit"] += len(killed)
             jobs.look(found, jobs.folder / "out.zarr", BLOCKS, *scheduler)
+    return found
 
 
 @contextlib.contextmanager
@@ -184,8 +186,8 @@ def limited(folder: Path, kind: str) -> Iterator[None]:
         folder.chmod(0o755)
 
 
-def starve(jobs: Jobs, kind: str, found: Counter) -> None:
-    folder = jobs.folder / "disk"
+def starve(jobs: Jobs, kind: str) -> Counter:
+    found, folder = Counter(), jobs.folder / "disk"
     for how in ((), BLOCKS):
         folder.mkdir()
         target = folder / "out.zarr"
@@ -199,7 +201,8 @@ def starve(jobs: Jobs, kind: str, found: Counter) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             (jobs.folder / "kept").rename(folder)
         jobs.look(found, target, how)
-        folder.rmdir()
+        shutil.rmtree(folder)
+    return found
 
 
 def state(adata: ad.AnnData) -> dict[str, str]:
@@ -264,7 +267,7 @@ class Lines:
             sys.settrace(None)
 
 
-def interrupt(name: str, tool, n: int, table: Table) -> None:
+def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
     base, call, read = tool
     before, others = state(base), [state(other) for other in read]
     fresh = base.copy()
@@ -290,7 +293,7 @@ def interrupt(name: str, tool, n: int, table: Table) -> None:
 
     signal.signal(signal.SIGALRM, _interrupt)
     for how, disturbed in (("signal", by_time), ("line", by_line)):
-        found = table.setdefault(f"interrupt by {how}, {name}", Counter())
+        found: Counter = Counter()
         for _ in range(n):
             faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
             adata = base.copy()
@@ -308,7 +311,8 @@ def interrupt(name: str, tool, n: int, table: Table) -> None:
             found["input changed"] += [state(other) for other in read] != others
             call(adata)
             found["wrong afterwards"] += state(adata) != after
-    faulthandler.cancel_dump_traceback_later()
+        faulthandler.cancel_dump_traceback_later()
+        yield f"interrupt by {how}, {name}", found
 
 
 def main() -> int:
@@ -324,21 +328,26 @@ def main() -> int:
         print("ready", flush=True)
         return command(job(*options.child, *BLOCKS))
     random.seed(options.seed)
-    table: Table = {}
-    for name, tool in tools().items():
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        interrupt(name, tool, options.interrupts, table)
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = Jobs(Path(folder), options.seed)
-        for kind in ("full disk", "read-only folder"):
-            starve(jobs, kind, table.setdefault(kind, Counter()))
-        print("kills ...", file=sys.stderr, flush=True)
-        kill_processes(jobs, -(-options.kills // 2), table.setdefault("kill of the process", Counter()))
-        kill_workers(jobs, options.kills // 2, table.setdefault("kill of a worker", Counter()))
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for what, found in table.items():
-        print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |")
-    return int(any(found[column] for found in table.values() for column in COLUMNS[3:]))
+    with tempfile.TemporaryDirectory() as folder:
+        failed = sum(told(what, found) for what, found in tried(options, Path(folder)))
+    return int(failed > 0)
+
+
+def tried(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Counter]]:
+    for name, tool in tools().items():
+        yield from interrupt(name, tool, options.interrupts)
+    jobs = Jobs(folder, options.seed)
+    for kind in ("full disk", "read-only folder"):
+        yield kind, starve(jobs, kind)
+    yield "kill of the process", kill_processes(jobs, -(-options.kills // 2))
+    yield "kill of a worker", kill_workers(jobs, options.kills // 2)
+
+
+def told(what: str, found: Counter) -> int:
+    """Print a row of the table; how much is wrong in it."""
+    print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |", flush=True)
+    return sum(found[column] for column in COLUMNS[3:])
 
 
 if __name__ == "__main__":

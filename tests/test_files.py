@@ -210,7 +210,7 @@ def test_figures_that_fail_do_not_cost_the_result(folder, monkeypatch, capsys):
     said = refused(capsys, folder, "in.h5ad", "out.h5ad", "--figures", "@figures")
     assert "out.h5ad is written, but not its figures: No space left" in said
     assert "X_entropath" in ad.read_h5ad(folder / "out.h5ad").obsm
-    assert not list((folder / "figures").iterdir())
+    assert not (folder / "figures").exists()
 
 
 @pytest.mark.filterwarnings("ignore:zarr v3 autosharding")
@@ -251,11 +251,21 @@ def test_any_kind_of_table_gives_what_memory_gives(typed, tmp_path, capsys):
     assert "columns that are no plain numbers" in capsys.readouterr().err
 
 
+def test_somebody_elses_uns_is_not_replaced(cells, tmp_path, capsys):
+    adata = cells.copy()
+    adata.uns["mine"] = "a note"
+    adata.write_zarr(tmp_path / "in.zarr")
+    for how in ([], ["--out-of-core"]):
+        assert run(tmp_path, "in.zarr", "out.zarr", "--key-added", "mine", *how) == 1
+        assert "adata.uns['mine'] holds something else" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"in.zarr"}
+
+
 def test_the_summary_says_how_cells_were_embedded(folder, capsys):
     assert run(folder, "in.h5ad", "out.h5ad", "--n-landmarks", "300") == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["cells"] == f"{N_CELLS}, all embedded directly"
-    assert lines["depth"] == "10 neighbour distances"
+    assert lines["depth"] == "10"
     assert [part.split()[0] for part in lines["seconds"].split(", ")] == ["reading", "embedding", "order", "writing"]
 
 
