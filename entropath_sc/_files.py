@@ -96,6 +96,9 @@ class Workspace:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._sign = self._locked()
         self._put_back()
+        if os.path.lexists(self.target) and not self.overwrite:  # since a look before the lock
+            self.__exit__(None, None, None)
+            raise FileExistsError(f"{self.target} is there already. Choose another name, or pass --overwrite.")
         _remove(self.result)
         return self
 

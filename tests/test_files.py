@@ -193,11 +193,17 @@ def test_an_output_that_a_killed_run_moved_away_comes_back(folder):
         (folder / "out.zarr").rename(killed.folder / "replaced.zarr")
     assert content(folder / "out.zarr") == before
     late = Workspace(folder / "out.zarr", overwrite=False)
+    with pytest.raises(FileExistsError, match="is there already"):
+        late.__enter__()
+    assert not late.folder.exists()
+    late = Workspace(folder / "late.zarr", overwrite=False)
     with late:
         late.result.write_text("new")
+        late.target.write_text("somebody else's")
         with pytest.raises(FileExistsError, match="appeared meanwhile"):
             late.publish()
     assert content(folder / "out.zarr") == before
+    assert late.target.read_text() == "somebody else's"
 
 
 def test_an_interrupted_job_survives_a_wrong_command(folder, monkeypatch, capsys):
