@@ -64,6 +64,10 @@ def find_source(
         X = None if use_rep is None else representation(adata, use_rep, n_pcs, lazy=True)[0]
         params = {"neighbors_key": neighbors_key or "neighbors", "use_rep": use_rep, "n_pcs": n_pcs}
         params["n_neighbors"] = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
+        if not distances.nnz:
+            raise ValueError(
+                f"adata.uns[{params['neighbors_key']!r}] joins no cells. Run `sc.pp.neighbors(adata)` again."
+            )
         if not distances.data.any():
             raise ValueError(f"adata.uns[{params['neighbors_key']!r}] has all cells in one place. {PLACEHOLDER}")
         mark = fingerprint(distances.data, distances.indices, distances.indptr)
@@ -136,8 +140,8 @@ def make_graph(
     outliers = source.barcodes[_far_from_all(distances)]
     if len(outliers):
         warn(
-            f"{len(outliers)} cells are more than {STEP_RANGE:g} typical neighbour distances away from all others: "
-            f"{named(outliers, 5)}. They hardly change the order of the others; consider removing them."
+            f"Outlying cells ({len(outliers)}), more than {STEP_RANGE:g} typical neighbour distances away from all "
+            f"others: {named(outliers, 5)}. They hardly change the order of the others; consider removing them."
         )
     graph, bandwidths = graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)
     kernel = Kernel.fitted(settings.decay, settings.bandwidth, distances.data, bandwidths)

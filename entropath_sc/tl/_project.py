@@ -131,7 +131,7 @@ def project(
     middle = float(np.median(columns[keys.remoteness]))
     if middle > SUSPICIOUS_REMOTENESS:
         warn(
-            f"Half of the new cells are more than {middle:.1f} times as far from the reference as its own cells from "
+            f"Half of the new cells are more than {middle:.3g} times as far from the reference as its own cells from "
             f"each other (adata_new.obs[{keys.remoteness!r}]). Have they the same principal components, were they "
             "normalised in the same way, and batch effects removed?"
         )
