@@ -65,9 +65,9 @@ def test_out_of_core_equals_in_memory(stores, tmp_path, capsys):
         assert list(blocks.obs.columns) == ["branch", *added]
         kept, expected = (found.uns["entropath"] for found in (blocks, memory))
         assert kept.keys() == expected.keys()
+        # In memory, a fingerprint tells whether the landmarks, and each row of the results, still fit the cells.
         for part in ("params", "depth", "embedding", "pseudotime"):
-            assert kept[part].keys() == expected[part].keys(), part
-        # In memory, a fingerprint tells whether the landmarks still fit the cells.
+            assert kept[part].keys() == expected[part].keys() - {"rows"}, part
         assert kept["landmarks"].keys() == expected["landmarks"].keys() - {"fingerprint"}
         for step in ("embedding", "pseudotime"):
             assert kept["params"][step].keys() == expected["params"][step].keys()

@@ -64,8 +64,17 @@ def find_source(
         X = None if use_rep is None else representation(adata, use_rep, n_pcs, lazy=True)[0]
         params = {"neighbors_key": neighbors_key or "neighbors", "use_rep": use_rep, "n_pcs": n_pcs}
         params["n_neighbors"] = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
+        entry = f"adata.uns[{params['neighbors_key']!r}]"
+        if not distances.nnz:
+            raise ValueError(f"{entry} joins no cells. Run `sc.pp.neighbors(adata)` again.")
         if not distances.data.any():
-            raise ValueError(f"adata.uns[{params['neighbors_key']!r}] has all cells in one place. {PLACEHOLDER}")
+            raise ValueError(f"{entry} has all cells in one place. {PLACEHOLDER}")
+        measured = X is not None and not is_lazy(X) and stored.get("metric") == "euclidean"
+        if measured and not _fits(adata, distances, use_rep, n_pcs):
+            warn(
+                f"The neighbours in {entry} were not searched in the present {use_rep!r}, which has changed since. Run "
+                "`sc.pp.neighbors(adata)` again."
+            )
         mark = fingerprint(distances.data, distances.indices, distances.indptr)
         return Source(distances, X, params, mark, adata.obs_names)
     n_neighbors = N_NEIGHBORS if n_neighbors is None else n_neighbors
@@ -136,8 +145,8 @@ def make_graph(
     outliers = source.barcodes[_far_from_all(distances)]
     if len(outliers):
         warn(
-            f"{len(outliers)} cells are more than {STEP_RANGE:g} typical neighbour distances away from all others: "
-            f"{named(outliers, 5)}. They hardly change the order of the others; consider removing them."
+            f"Outlying cells ({len(outliers)}), more than {STEP_RANGE:g} typical neighbour distances away from all "
+            f"others: {named(outliers, 5)}. They hardly change the order of the others; consider removing them."
         )
     graph, bandwidths = graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)
     kernel = Kernel.fitted(settings.decay, settings.bandwidth, distances.data, bandwidths)
