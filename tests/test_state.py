@@ -322,9 +322,9 @@ def test_labels_that_would_replace_other_results_are_refused(neighboured):
     for labels in (["branch", "branch_share"], ["branch", "branch"]):
         with pytest.raises(ValueError, match="another result"):
             ep.tl.project(new, neighboured, labels=labels)
-    new.obs["entropath_branch"] = "mine"
-    with pytest.raises(ValueError, match=r"adata.obs\['entropath_branch'\] was not made by this package"):
-        ep.tl.project(new, neighboured, labels="branch")
+    new.obs["entropath_time"] = "mine"
+    with pytest.raises(ValueError, match=r"adata.obs\['entropath_time'\] was not made by this package"):
+        ep.tl.project(new, neighboured, labels="time")
 
 
 # Nothing is half written.
