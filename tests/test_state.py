@@ -495,6 +495,15 @@ def test_a_deleted_graph_is_made_again_with_its_options_and_a_warning(cells):
         ep.tl.pseudotime(cells, root="cell_0")
 
 
+def test_a_graph_with_other_values_is_made_again(cells):
+    ep.tl.merw_graph(cells)
+    A = cells.obsp["entropath_affinity"]
+    cells.obsp["entropath_affinity"] = 2 * A
+    with pytest.warns(UserWarning, match="it is made again"):
+        ep.tl.pseudotime(cells, root="cell_0")
+    assert (cells.obsp["entropath_affinity"] != A).nnz == 0
+
+
 def test_pieces_of_a_graph_that_add_up_to_its_cells_are_not_the_graph(cells):
     ep.tl.merw_graph(cells)
     pieces = ad.concat([cells[::2], cells[1::2]], uns_merge="same", pairwise=True)

@@ -67,14 +67,15 @@ def node_graph(
     Where no number is given, all cells if they have neighbours, else at most the default number. Landmarks may also be
     `given` themselves.
     """
-    source, asked = source_of_graph(adata, keys, use_rep), asked_for(adata, keys, use_rep)
+    asked = asked_for(adata, keys, use_rep)
+    source = source_of_graph(adata, asked, use_rep)
     params = asked if source is None else source.params
     joined = (asked is not None or source.distances is not None) and not settings.is_published
     if n_landmarks is None:
         n_landmarks = adata.n_obs if joined else N_LANDMARKS
 
     def of_cells() -> CellGraph:
-        return cell_graph(adata, keys, settings, source, preset=preset, use_rep=use_rep, random_state=random_state)
+        return cell_graph(adata, keys, settings, source, asked, preset=preset, random_state=random_state)
 
     if given is None and adata.n_obs <= n_landmarks:
         if store is not None:
