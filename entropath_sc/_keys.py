@@ -14,6 +14,7 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "pseudotime": {"obs": ("pseudotime", "potential")},
     "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
     "fates": {"obs": ("plasticity",), "obsm": ("fates", "membership", "passages"), "obsp": ("forward",)},
+    "stability": {"obs": ("pseudotime_sd", "fates_sd", "same_branch", "coordinates_sd")},
     "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
 }
 
@@ -51,6 +52,10 @@ class Keys:
     position = _named("{}_branch_position")
     at_branch_point = _named("{}_at_branch_point")
     plasticity = _named("{}_plasticity")
+    pseudotime_sd = _named("{}_pseudotime_sd")
+    fates_sd = _named("{}_fates_sd")
+    same_branch = _named("{}_same_branch")
+    coordinates_sd = _named("{}_coordinates_sd")
 
     def carried(self, label: str) -> str:
         """The column of a label that `project` carries over."""

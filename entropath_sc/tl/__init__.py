@@ -5,6 +5,7 @@ from ._fates import fates
 from ._merw_graph import merw_graph
 from ._project import project
 from ._pseudotime import pseudotime
+from ._stability import stability
 from ._terminal_states import terminal_states
 
-__all__ = ["embedding", "fates", "merw_graph", "project", "pseudotime", "terminal_states"]
+__all__ = ["embedding", "fates", "merw_graph", "project", "pseudotime", "stability", "terminal_states"]
