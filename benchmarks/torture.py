@@ -289,7 +289,7 @@ def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
     signal.signal(signal.SIGALRM, _interrupt)
     for how, disturbed in (("signal", by_time), ("line", by_line)):
         found: Counter = Counter()
-        for _ in range(n):
+        while found["hit"] < n:
             faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
             adata = base.copy()
             found["tried"] += 1
