@@ -122,7 +122,7 @@ class Jobs:
 
 def kill_processes(jobs: Jobs, n: int) -> Counter:
     found: Counter = Counter()
-    for _ in range(n):
+    while found["hit"] < n:
         target = jobs.folder / "out.zarr"
         arguments = [sys.executable, __file__, "--child", str(jobs.source), str(target)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
