@@ -122,7 +122,7 @@ class Jobs:
 
 def kill_processes(jobs: Jobs, n: int) -> Counter:
     found: Counter = Counter()
-    for _ in range(n):
+    while found["hit"] < n:
         target = jobs.folder / "out.zarr"
         arguments = [sys.executable, __file__, "--child", str(jobs.source), str(target)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
@@ -139,19 +139,14 @@ def kill_workers(jobs: Jobs, n: int) -> Counter:
 
     found: Counter = Counter()
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    with LocalCluster(**settings) as cluster, Client(cluster) as client:
-        scheduler = ["--scheduler", cluster.scheduler_address]
-        quietly(job(jobs.source, jobs.folder / "first.zarr", *BLOCKS, *scheduler))  # workers import and compile
-        shutil.rmtree(jobs.folder / "first.zarr")
-        for _ in range(n):
-            client.wait_for_workers(2, timeout=120)
-            pids = list(client.run(os.getpid).values())
-            killed: list[int] = []
+    for _ in range(n):  # a cluster each: one whose workers are killed again and again may not start others
+        with LocalCluster(**settings) as cluster, Client(cluster) as client:
+            scheduler = ["--scheduler", cluster.scheduler_address]
+            pid, killed = random.choice(list(client.run(os.getpid).values())), []
 
-            def kill(pid: int = random.choice(pids), killed: list[int] = killed) -> None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+            def kill(pid: int = pid, killed: list[int] = killed) -> None:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
 
             timer = threading.Timer(random.uniform(0, jobs.seconds), kill)
             timer.start()
@@ -289,7 +284,7 @@ def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
     signal.signal(signal.SIGALRM, _interrupt)
     for how, disturbed in (("signal", by_time), ("line", by_line)):
         found: Counter = Counter()
-        for _ in range(n):
+        while found["hit"] < n:
             faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
             adata = base.copy()
             found["tried"] += 1
