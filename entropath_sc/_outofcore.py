@@ -155,7 +155,7 @@ def _keys_for(group, key: str) -> Keys:
     """The fields of a key, which must not be somebody else's."""
     names: Any = SimpleNamespace(**{place: set(group.get(place, ())) for place in ("obs", "obsm", "obsp")})
     names.uns = {key: read_elem(group["uns"][key])} if key in group.get("uns", ()) else {}
-    return keys_for(names, key)
+    return keys_for(names, key, "embedding", "pseudotime")
 
 
 def _representation(group, use_rep: str):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from conftest import graph_of
+from sklearn.neighbors import kneighbors_graph
 
 import entropath_sc as ep
 from entropath_sc.core import lineages
@@ -45,6 +46,39 @@ def test_peaks_of_a_tree_have_the_lengths_of_its_arms_as_persistence():
         assert set(split.younger_nodes) == set(arm)
         assert split.inside == pytest.approx((2 * len(arm) - 2) / (2 * len(arm) - 1))
     assert len(peaks.ends()) == 2
+
+
+def plain_persistence(order: np.ndarray, A: sp.csr_matrix, least: int) -> list[tuple[int, int]]:
+    """Node by node, from the top: (nodes above on the younger side, node where both sides meet)."""
+    side, found = {}, []
+    for node in np.argsort(-order, kind="stable"):
+        near = {id(side[j]): side[j] for j in A[node].indices if j in side}
+        groups = sorted(near.values(), key=lambda group: -order[group["peak"]])
+        elder = groups[0] if groups else {"peak": node, "nodes": []}
+        for younger in groups[1:]:
+            if min(len(younger["nodes"]), len(elder["nodes"])) >= least:
+                found.append((len(younger["nodes"]), int(node)))
+            elif len(younger["nodes"]) >= least:
+                elder["peak"] = younger["peak"]
+            elder["nodes"] += younger["nodes"]
+        elder["nodes"].append(node)
+        for member in elder["nodes"]:
+            side[member] = elder
+    return sorted(found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_peaks_are_those_of_a_walk_down_node_by_node(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(400, 2))
+    A = sp.csr_matrix(kneighbors_graph(X, 6))
+    A = A.maximum(A.T).tocsr()
+    order = np.sin(9 * X[:, 0]) + np.cos(7 * X[:, 1]) + 0.6 * rng.normal(size=400)
+    assert sp.csgraph.connected_components(A)[0] == 1
+    peaks = lineages.find_peaks(order, A, A, least=8)
+    found = sorted((len(split.younger_nodes), split.saddle) for split in peaks.splits)
+    assert len(found) >= 2
+    assert found == plain_persistence(order, A, 8)
 
 
 def test_an_arm_of_too_few_nodes_is_no_end_and_gives_its_branch_no_peak():

@@ -108,8 +108,8 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     def has_support(i: int, height: float) -> bool:
         if not supported[i]:
             # As long as it has none, it has few basins.
-            above = sum(len(v) - np.searchsorted(v, height, side="right") for v in (values_in[b] for b in members[i]))
-            supported[i] = above >= least
+            values = np.concatenate([values_in[b] for b in members[i]])
+            supported[i] = np.count_nonzero(values > height) >= least
         return bool(supported[i])
 
     def above(i: int, height: float) -> np.ndarray:

@@ -49,7 +49,7 @@ class ThreadPools:
     """Libraries with threads of their own. Limits hold for the whole process; the last to end gives back what was."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._libraries = ThreadpoolController().lib_controllers
         self._limits: list[tuple[int, str | None]] = []
         self._before: list[int] = []
