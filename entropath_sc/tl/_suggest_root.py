@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+from scanpy import logging as logg
+from scipy.stats import spearmanr
+
+from .._keys import DEFAULT_KEY
+from ..core.ensemble import PathEnsemble
+from ..core.lineages import find_peaks, firm_edges
+from ..core.pipeline import DEFAULT
+from ._adata import cell_indices, check_object, is_category, keys_for, named
+from ._checks import check_count
+from ._nodes import node_graph
+from ._ordered import Ordered
+from ._progress import progress
+
+
+def suggest_root(
+    adata: AnnData,
+    within: tuple[str, str] | None = None,
+    *,
+    groupby: str | None = None,
+    markers: Sequence[str] | None = None,
+    layer: str | None = None,
+    n_candidates: int = 5,
+    key_added: str = DEFAULT_KEY,
+) -> pd.DataFrame:
+    """List cells that the pseudotime could start from, and how much it would depend on the choice.
+
+    Candidates are the ends of the tree of all cells, or the cells deepest inside a category. Nothing is written to
+    `adata`: pass a barcode from the table to :func:`~entropath_sc.tl.pseudotime`.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with neighbours or a representation.
+    within
+        `('obs column', 'category')` to choose the root from, such as `('cell_type', 'stem cell')`.
+    groupby
+        Column of `adata.obs` that tells which cells the candidates are.
+    markers
+        Genes that early cells express. Candidates are sorted by their mean expression, as z-scores.
+    layer
+        Layer to take the expression from; by default `adata.X`.
+    n_candidates
+        At most how many candidates of a category to list.
+    key_added
+        Prefix of the graph that is read.
+
+    Returns
+    -------
+    A table with a row for each candidate, the barcodes as its index: `group`, the most frequent label around it;
+    `markers`, the mean z-score of the markers around it; `n_genes`, the mean number of expressed genes around it, which
+    tends to be larger in early cells; `nearby`, the rank correlation of the pseudotime with that from the cells next to
+    the candidate (the least of them); and `first`, that with the pseudotime from the first candidate.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=600)
+    >>> table = ep.tl.suggest_root(adata, groupby="branch")
+    >>> "trunk" in set(table["group"])
+    True
+    """
+    check_object(adata)
+    keys = keys_for(adata, key_added)
+    check_count("n_candidates", n_candidates, 1)
+    if within is not None and not is_category(adata, within):
+        raise ValueError(f"within={within!r} must be ('obs column', 'category'); there is {named(adata.obs.columns)}.")
+    if groupby is not None and groupby not in adata.obs:
+        raise KeyError(f"groupby: there is no column adata.obs[{groupby!r}]; there is {named(adata.obs.columns)}.")
+    unknown = [gene for gene in markers or [] if gene not in adata.var_names]
+    if unknown:
+        raise KeyError(f"markers: {unknown[0]!r} is not in adata.var_names, which look like {adata.var_names[0]!r}.")
+    start = logg.info("looking for roots")
+    with progress() as report:
+        nodes = node_graph(adata, keys, DEFAULT, preset="default", report=report)
+        ensemble = PathEnsemble.of(nodes.graph, float(DEFAULT.depth))
+        state = Ordered(nodes, DEFAULT, ensemble, np.empty(nodes.graph.n_nodes), np.empty(0, dtype=int))
+        members = None if within is None else state.nodes_of(cell_indices(adata, within, "within"))
+        found = _tips(state) if members is None else _inside(state, members, n_candidates)
+        rows = [_row(adata, state, node, groupby, markers, layer) for node in found]
+        orders = [ensemble.first_passages(np.array([node])) for node in found]
+        for row, node, order in zip(rows, found, orders, strict=True):
+            near = state.nearest(node, np.arange(len(order)))[1:4]
+            row["nearby"] = min(float(spearmanr(order, ensemble.first_passages(near[i : i + 1]))[0]) for i in range(3))
+    table = pd.DataFrame(rows, index=adata.obs_names[state.cells_of(np.array(found))])
+    by = [name for name in ("markers", "n_genes") if name in table]
+    if members is None and by:
+        table = table.iloc[np.argsort(-table[by[0]].to_numpy(), kind="stable")]
+    first = orders[found.index(int(state.nodes_of(adata.obs_names.get_indexer(table.index[:1]))[0]))]
+    where = dict(zip(adata.obs_names[state.cells_of(np.array(found))], orders, strict=True))
+    table["first"] = [float(spearmanr(where[barcode], first)[0]) for barcode in table.index]
+    logg.info(f"    {len(table)} candidates", time=start)
+    return table
+
+
+def _tips(state: Ordered) -> list[int]:
+    """The ends of the tree of all nodes: the farthest from any, and the peaks of the order from there."""
+    firm = firm_edges(state.ensemble, state.nodes.graph)
+    middle = find_peaks(state.ensemble.first_passages(np.array([0])), firm, state.weights).top
+    peaks = find_peaks(state.ensemble.first_passages(np.array([middle])), firm, state.weights)
+    return [middle, peaks.top, *(split.peak for split in peaks.ends() or [])]
+
+
+def _inside(state: Ordered, members: np.ndarray, n_candidates: int) -> list[int]:
+    """Members farthest from all other nodes, as the mean over neighbours sees it, each away from those before."""
+    outside = np.setdiff1d(np.arange(state.nodes.graph.n_nodes), members)
+    if not len(outside):
+        raise ValueError("within: the category is everywhere, so no cell is deepest inside it.")
+    W = state.ensemble.weights
+    depth = W @ state.ensemble.first_passages(outside) / np.asarray(W.sum(axis=1)).ravel()
+    found: list[int] = []
+    free = members[np.argsort(-depth[members], kind="stable")]
+    while len(free) and len(found) < n_candidates:
+        found.append(int(free[0]))
+        free = np.setdiff1d(free, state.nearest(found[-1], members), assume_unique=True)
+        free = free[np.argsort(-depth[free], kind="stable")]
+    return found
+
+
+def _row(
+    adata: AnnData, state: Ordered, node: int, groupby: str | None, markers: Sequence[str] | None, layer: str | None
+) -> dict[str, object]:
+    """What is known of the cells around a candidate."""
+    around = state.cells_of(state.nearest(node, np.arange(state.nodes.graph.n_nodes)))
+    row: dict[str, object] = {}
+    if groupby is not None:
+        row["group"] = str(adata.obs[groupby].iloc[around].astype(str).mode()[0])
+    X = adata.X if layer is None else adata.layers[layer]
+    if markers:
+        genes = adata.var_names.get_indexer(list(markers))
+        values = X[:, genes].toarray() if sp.issparse(X) else np.asarray(X[:, genes])
+        sd = values.std(axis=0)
+        row["markers"] = float(((values[around] - values.mean(axis=0)) / np.where(sd > 0, sd, 1.0)).mean())
+    if X is not None and X.shape[1] > 1:
+        some = X[around]
+        row["n_genes"] = float((some > 0).sum() / len(around))
+    return row
