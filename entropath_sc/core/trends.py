@@ -22,7 +22,7 @@ PENALTIES = np.logspace(6, -6, 49)
 # Numerical. The share of a sum of squares that is rounding.
 ROUNDING = 1e-12
 # Values of an expression matrix that are in memory as float64 at a time.
-BLOCK_VALUES = 2**22
+BLOCK_VALUES = 2**21
 
 
 @dataclass(frozen=True)
