@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .core import layout as layouts
 from .core.cells import Cells
+from .core.frame import Frame
 from .core.graph import graph_of_cells
 from .core.neighbors import knn_distances
 from .core.nodes import Interpolator, Nodes
@@ -98,7 +99,9 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def fit(self, X: Any, y: None = None) -> Self:
         """Embed the samples in the rows of ``X``; ``y`` is ignored."""
         _refuse_objects(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=3)
+        samples = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=3)
+        self._frame = Frame.of(samples)
+        X = self._frame(samples)
         check_count("n_components", self.n_components, 1)
         check_count("n_neighbors", self.n_neighbors, 2)
         check_count("n_landmarks", self.n_landmarks, 3)
@@ -125,7 +128,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             found = embed(graph, settings, n_components=self.n_components, mds=self.mds)
         self.coordinates_ = found.coordinates
         self._exact = graph.nodes is None
-        self.embedding_ = self.transform(X)
+        self.embedding_ = self.transform(samples)
         return self
 
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
@@ -139,7 +142,7 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with threads(self.n_jobs):
             placed = Interpolator(self.nodes_, self.coordinates_, exact=self._exact)
-            return placed(*self.nodes_.nearest(X)).astype(X.dtype)
+            return placed(*self.nodes_.nearest(self._frame(X))).astype(X.dtype)
 
     @property
     def _n_features_out(self) -> int:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 DEFAULT_KEY = "entropath"
+
+# Which fields each step writes, as names of properties below.
+STEPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "merw_graph": {"obs": ("stationary",), "obsm": ("scales",), "obsp": ("affinity", "lengths", "transitions")},
+    "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
+    "pseudotime": {"obs": ("pseudotime", "potential")},
+    "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
+}
 
 
 def _named(form: str) -> property:
@@ -35,3 +44,10 @@ class Keys:
     def carried(self, label: str) -> str:
         """The column of a label that `project` carries over."""
         return f"{self.key}_{label}"
+
+    def fields(self, steps: Iterable[str], labels: Iterable[str] = ()) -> set[tuple[str, str]]:
+        """The place and the name of all fields that these steps write, and of labels that `project` carries over."""
+        written = [(place, name) for step in steps for place, names in STEPS[step].items() for name in names]
+        carried = [self.carried(label) for label in labels]
+        own = {(place, getattr(self, name)) for place, name in written}
+        return own | {("obs", name + end) for name in carried for end in ("", "_share")}

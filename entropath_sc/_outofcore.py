@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shutil
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata.experimental import read_dispatched
 from anndata.io import write_elem
 from scanpy import logging as logg
 from sklearn.utils import gen_batches
 
+from ._files import Workspace
 from ._keys import Keys
 from .core.nodes import Interpolator
 from .core.pipeline import Settings, between, embed, landmark_graph, order, root_in, terminal_corrected
-from .tl._adata import named, storable
+from .tl._adata import cell_indices, named, storable
 from .tl._blocks import BlockedCells
 from .tl._embedding import diagnostics
 from .tl._nodes import stored_graph, stored_order, warn_of_components
@@ -25,6 +29,8 @@ from .tl._progress import progress
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
 SCANNED = 200_000
+# Values of a column that an error lists, and a few more.
+MOST_NAMED = 50
 NO_CELLS = np.empty(0, dtype=np.int64)
 
 Cells = Sequence[str] | tuple[str, str]
@@ -32,7 +38,8 @@ Cells = Sequence[str] | tuple[str, str]
 
 def run_out_of_core(
     source: Path,
-    target: Path,
+    workspace: Workspace,
+    seconds: Seconds,
     *,
     settings: Settings,
     root: Cells | None,
@@ -42,12 +49,11 @@ def run_out_of_core(
     n_neighbors: int,
     embedding: dict[str, Any],
     pseudotime: dict[str, Any],
-    overwrite: bool = False,
-) -> dict[str, Any]:
-    """Embed and order the cells of ``source`` and write all of it, with the results, to ``target``.
+) -> tuple[int, int, float]:
+    """Embed and order the cells of ``source``, and write all of it, with the results, as the workspace's result.
 
-    Finished blocks are kept beside the target until all is done: the same call goes on after an interruption. Runs on
-    the active dask scheduler. Returns a summary.
+    Finished blocks are kept in the workspace: the same call goes on after an interruption. Runs on the active dask
+    scheduler. Returns the numbers of cells and of landmarks, and the depth.
     """
     import zarr
 
@@ -56,16 +62,14 @@ def run_out_of_core(
     roots = None if root is None else _positions(group["obs"], root, "--root")
     terminals = None if terminal is None else _positions(group["obs"], terminal, "--terminal")
     if not isinstance(root, tuple):
-        _refuse_shared(roots, terminals)
+        refuse_shared(roots, terminals)
     n_landmarks, keys = embedding["n_landmarks"], Keys(key)
     if X.shape[0] <= n_landmarks:
         raise ValueError(f"{source} has only {X.shape[0]} cells, and {n_landmarks} landmarks: leave --out-of-core out.")
-    work = target.with_name(target.name + ".partial")
-    work.mkdir(parents=True, exist_ok=True)
-    seconds = _Seconds()
     with progress() as report:
-        cells = BlockedCells(X, report, store=work / "blocks.zarr")
-        start = logg.info(f"embedding {X.shape[0]} cells in {cells.X.numblocks[0]} blocks, which are kept in {work}")
+        cells = BlockedCells(X, report, store=workspace.folder / "blocks.zarr")
+        n_blocks = cells.X.numblocks[0]
+        start = logg.info(f"embedding {X.shape[0]} cells in {n_blocks} blocks, which are kept in {workspace.folder}")
         landmarks, graph = landmark_graph(
             cells, settings, n_landmarks, n_neighbors=n_neighbors, random_state=embedding["random_state"]
         )
@@ -76,7 +80,7 @@ def run_out_of_core(
         values, ordered = coordinates, None
         if roots is not None:
             roots = _one_root(graph, settings, cells, roots, root)
-            _refuse_shared(roots, terminals)
+            refuse_shared(roots, terminals)
             ends = [roots] if terminals is None else [roots, terminals]
             ordered = order(graph, settings, [graph.sources(cells, some) for some in ends])
             values = np.hstack([coordinates, ordered.potentials])
@@ -84,10 +88,8 @@ def run_out_of_core(
         table = cells.map(graph.nodes, Interpolator(graph.nodes, values), values.shape[1], np.float64, "cells")
         seconds.took("cells")
 
-        result = work / "result.zarr"
-        shutil.rmtree(result, ignore_errors=True)
-        shutil.copytree(source, result)
-        written: Any = zarr.open_group(result, mode="r+", use_consolidated=False)
+        shutil.copytree(source, workspace.result)
+        written: Any = zarr.open_group(workspace.result, mode="r+", use_consolidated=False)
         barcodes, chosen = _index(group["obs"]), landmarks.cells
         is_landmark = np.zeros(X.shape[0], dtype=bool)
         is_landmark[chosen] = True
@@ -116,24 +118,12 @@ def run_out_of_core(
             named_ends = [barcodes.oindex[some] for some in ends]
             entry["pseudotime"] = stored_order(ordered, named_ends, graph.nodes, use_rep, at_landmarks)
         write_elem(written.require_group("uns"), keys.uns, storable(entry))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata")  # anndata writes it in format 3 too
-        zarr.consolidate_metadata(str(result))
-    if overwrite:
-        shutil.rmtree(target, ignore_errors=True)
-    result.rename(target)
-    shutil.rmtree(work)
-    seconds.took("writing")
     logg.info("    finished", time=start)
-    return {
-        "cells": X.shape[0],
-        "landmarks": n_landmarks,
-        "depth": f"{found.depth.depth:g}",
-        "seconds": ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items()),
-    }
+    return X.shape[0], n_landmarks, found.depth.depth
 
 
-def _refuse_shared(roots: np.ndarray | None, terminals: np.ndarray | None) -> None:
+def refuse_shared(roots: np.ndarray | None, terminals: np.ndarray | None) -> None:
+    """A cell cannot be at both ends."""
     if roots is not None and terminals is not None and len(np.intersect1d(roots, terminals)):
         raise ValueError("A cell is given both as root and as terminal.")
 
@@ -148,68 +138,79 @@ def _one_root(graph, settings: Settings, cells: BlockedCells, roots: np.ndarray,
     return np.array([found])
 
 
-class _Seconds(dict):
+class Seconds(dict):
     """What each stage took."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     def took(self, stage: str) -> None:
+        """A stage has ended."""
         now = time.perf_counter()
         self[stage], self._began = now - self._began, now
 
 
 def _representation(group, use_rep: str):
+    """A dask array of what cells are placed in, whatever kind of table it is stored as."""
+    import dask.array
     from anndata.experimental import read_elem_lazy
 
-    if "obsm" not in group or use_rep not in group["obsm"]:
+    place = group if use_rep == "X" else group["obsm"] if "obsm" in group else {}
+    if use_rep not in place:
         there = named(group["obsm"] if "obsm" in group else ())
-        raise KeyError(f"There is no obsm/{use_rep} in the store; obsm holds {there}. Name one with --use-rep.")
-    return read_elem_lazy(group["obsm"][use_rep])
+        raise KeyError(f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep.")
+    node = place[use_rep]
+    if node.attrs.get("encoding-type") == "dataframe":
+        columns = [node[name] for name in node.attrs["column-order"]]
+        if any(hasattr(column, "keys") or column.dtype.kind not in "iufb" for column in columns):
+            raise ValueError(f"obsm/{use_rep} is a table with columns that are no plain numbers. Name another one.")
+        return dask.array.stack([read_elem_lazy(column) for column in columns], axis=1)
+    X = read_elem_lazy(node)
+    if sp.issparse(X._meta):
+        X = X.map_blocks(_dense, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
+    return X
+
+
+def _dense(X) -> np.ndarray:
+    return X.toarray()
 
 
 def _index(obs):
-    """The array of barcodes."""
-    return _values(obs[obs.attrs.get("_index", "_index")])
-
-
-def _values(node):
-    """The array itself, or that of a nullable one, which anndata stores as a group with a mask."""
+    """The array of barcodes; a nullable one is a group with a mask."""
+    node = obs[obs.attrs.get("_index", "_index")]
     return node["values"] if hasattr(node, "keys") else node
 
 
 def _positions(obs, cells: Cells, name: str) -> np.ndarray:
-    """Positions of barcodes, or of all cells of a ``(column, category)``, read piece by piece."""
-    if isinstance(cells, tuple):
-        column, category = cells
-        if column not in obs:
-            raise KeyError(f"{name}: there is no column obs/{column}; there is {', '.join(obs.attrs['column-order'])}.")
-        array, wanted = obs[column], category
-        if hasattr(array, "keys") and "categories" in array:
-            categories = [str(c) for c in _values(array["categories"])[:]]
-            if category not in categories:
-                raise ValueError(f"{name}: no cell has {column} == {category!r}. It holds {', '.join(categories)}.")
-            array, wanted = array["codes"], categories.index(category)
-        found = _scan(_values(array), [wanted])
-    else:
-        found = _scan(_index(obs), list(cells))
-        if len(found) != len(cells):
-            first = _index(obs)[:1][0]
-            raise KeyError(
-                f"{name}: of {len(cells)} barcodes {len(found)} were found. The store's look like {first!r}, and each "
-                "must name one cell."
-            )
-    if not len(found):
-        raise ValueError(f"{name}: no cell was found.")
-    return found
+    """Positions of barcodes, or of all cells of a ``(column, category)``: read piece by piece, refused as in memory."""
+    column = cells[0] if isinstance(cells, tuple) and cells[0] in obs.attrs["column-order"] else None
+    node, wanted = (_index(obs), list(cells)) if column is None else (obs[column], [cells[1]])
+    found: list[np.ndarray] = []
+    there: list[str] = []
+    for some in gen_batches(_index(obs).shape[0], SCANNED):
+        values = _rows(node, some).astype(str)
+        found.append(some.start + np.flatnonzero(values.isin(wanted)))
+        if column is not None and len(there) < MOST_NAMED:
+            there += values.unique()[:MOST_NAMED].tolist()
+    rows = np.concatenate(found)
+    if column is not None and len(rows):
+        return rows
+    # What decides, and what errors name: the cells that were found, with the first as an example, or what is there.
+    frame = pd.DataFrame({column: there})
+    if column is None:
+        rows = np.union1d(rows, [0])
+        frame = pd.DataFrame(index=_index(obs).oindex[rows].astype(object), columns=obs.attrs["column-order"])
+    few: Any = SimpleNamespace(obs=frame, obs_names=frame.index)
+    return rows[cell_indices(few, cells, name)]
 
 
-def _scan(array, wanted: list) -> np.ndarray:
-    found = [
-        some.start + np.flatnonzero(np.isin(np.asarray(array[some]), wanted))
-        for some in gen_batches(array.shape[0], SCANNED)
-    ]
-    return np.concatenate(found)
+def _rows(node, some: slice) -> pd.Series:
+    """Some rows of a column, as anndata reads them."""
+
+    def read(function, name: str, elem, iospec):
+        return function(elem) if hasattr(elem, "keys") or "categories" in name else elem[some]
+
+    return pd.Series(read_dispatched(node, read))
 
 
 def _ranges(potentials) -> list[tuple[float, float]]:

@@ -10,7 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ._run import add_run, run
+from ._options import add_run
+from ._run import run
 
 
 def main(arguments: list[str] | None = None) -> int:

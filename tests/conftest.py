@@ -62,3 +62,27 @@ def unweighted_graph() -> np.ndarray:
     for i, j in [(0, 1), (1, 2), (2, 0), (2, 3), (3, 1), (3, 4), (4, 5)]:
         A[i, j] = A[j, i] = 1.0
     return A
+
+
+def without_results(adata):
+    """A copy of the cells as if no tool of this package had seen them."""
+    fresh = adata.copy()
+    for place in (fresh.obs, fresh.obsm, fresh.obsp, fresh.uns):
+        for key in [key for key in place if "entropath" in key]:
+            del place[key]
+    return fresh
+
+
+def assert_same(adata, before) -> None:
+    """All fields are there, in the same order, with the same content."""
+    assert adata.is_view == before.is_view
+    assert adata.obs_names.equals(before.obs_names)
+    for place in ("obs", "obsm", "obsp", "uns"):
+        assert list(getattr(adata, place)) == list(getattr(before, place)), place
+    assert adata.obs.equals(before.obs)
+    for place in ("obsm", "obsp"):
+        for name, value in getattr(before, place).items():
+            found = getattr(adata, place)[name]
+            assert type(found) is type(value)
+            assert (abs(found - value)).max() == 0, name
+    assert str(dict(adata.uns)) == str(dict(before.uns))

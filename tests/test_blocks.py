@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import nullcontext
+
 import anndata as ad
 import dask
 import dask.array as da
@@ -171,6 +174,64 @@ def test_a_store_of_other_cells_begins_anew(in_memory, tmp_path):
         ep.tl.embedding(adata, n_landmarks=200, store=tmp_path / "results.zarr")
         again = ep.tl.embedding(lazy(some, (500, 50)), n_landmarks=200, copy=True)
         np.testing.assert_array_equal(np.asarray(adata.obsm["X_entropath"]), np.asarray(again.obsm["X_entropath"]))
+
+
+def test_a_result_in_a_store_stays_what_it_was(in_memory, tmp_path):
+    first, second = (lazy(in_memory[start::2].copy(), (500, 50)) for start in (0, 1))
+    for adata in (first, second):
+        ep.tl.project(adata, in_memory, store=tmp_path / "results.zarr")
+    again = ep.tl.project(lazy(in_memory[::2].copy(), (500, 50)), in_memory, copy=True)
+    # Another batch of the same shape has results of its own, and another call does not touch those of the first.
+    np.testing.assert_array_equal(np.asarray(first.obsm["X_entropath"]), np.asarray(again.obsm["X_entropath"]))
+    apart = np.abs(np.asarray(first.obsm["X_entropath"]) - np.asarray(second.obsm["X_entropath"]))
+    assert apart.max() > 0.1
+    # Another depth is another result.
+    ep.tl.embedding(first, n_landmarks=200, depth=10, store=tmp_path / "results.zarr")
+    before = np.asarray(first.obsm["X_entropath"])
+    ep.tl.embedding(second, n_landmarks=200, depth=4, store=tmp_path / "results.zarr")
+    np.testing.assert_array_equal(np.asarray(first.obsm["X_entropath"]), before)
+
+
+@pytest.mark.parametrize("lost", ["store", "numbers"])
+def test_a_lost_store_is_an_error_and_not_zeros(in_memory, lost, tmp_path):
+    adata, store = lazy(in_memory, (1500, 50)), tmp_path / "results.zarr"
+    ep.tl.project(adata, in_memory, store=store)
+    if lost == "store":
+        shutil.rmtree(store)
+    else:
+        for path in store.rglob("*"):
+            if path.is_file() and path.name != "zarr.json":
+                path.unlink()
+    with pytest.raises(ValueError, match=r"results\.zarr no longer holds .* Run .* again"):
+        np.asarray(adata.obsm["X_entropath"])
+
+
+def test_corrected_cells_do_not_keep_old_rows(in_memory, tmp_path, monkeypatch):
+    right = in_memory.obsm["X_pca"]
+    wrong = right.copy()
+    wrong[:500] += 1.0
+    adata = lazy(in_memory, (500, 50))
+    with dask.config.set(scheduler="synchronous"):
+        for X, most in ((wrong, 4), (right, 9)):
+            adata.obsm["X_pca"] = da.from_array(X, chunks=(500, 50))
+            with monkeypatch.context() as patch:
+                begun = interrupt_after(patch, most)
+                with nullcontext() if X is right else pytest.raises(Interrupted):
+                    ep.tl.project(adata, in_memory, store=tmp_path / "results.zarr")
+    # Of the six blocks of coordinates three were right already; the six of the order follow.
+    assert len(begun) == 9
+    expected = ep.tl.project(lazy(in_memory, (500, 50)), in_memory, copy=True)
+    np.testing.assert_array_equal(np.asarray(adata.obsm["X_entropath"]), np.asarray(expected.obsm["X_entropath"]))
+    np.testing.assert_array_equal(adata.obs["entropath_pseudotime"], expected.obs["entropath_pseudotime"])
+
+
+def test_a_store_that_holds_something_else_is_refused(in_memory, tmp_path):
+    adata = lazy(in_memory, (1500, 50))
+    in_memory[:10].copy().write_zarr(tmp_path / "mine.zarr")
+    before = sorted((tmp_path / "mine.zarr").rglob("*"))
+    with pytest.raises(ValueError, match="holds something else"):
+        ep.tl.project(adata, in_memory, store=tmp_path / "mine.zarr")
+    assert sorted((tmp_path / "mine.zarr").rglob("*")) == before
 
 
 def test_errors_say_what_to_do(in_memory, tmp_path):

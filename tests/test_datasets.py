@@ -4,12 +4,14 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 import threading
 import tomllib
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import jsonschema
 import numpy as np
+import pooch
 import pytest
 
 import entropath_sc as ep
@@ -59,7 +61,7 @@ root = "{adata.uns["root"]}"
 [[files]]
 name = "tiny.h5ad"
 sha256 = "{hashlib.sha256(path.read_bytes()).hexdigest()}"
-url = "http://127.0.0.1:9/tiny.h5ad"
+url = "https://127.0.0.1:9/tiny.h5ad"
 
 [preprocessing]
 target_sum = 10000.0
@@ -99,14 +101,26 @@ def test_an_unknown_name_lists_what_there_is():
         ep.datasets.load("paul16")
 
 
+def test_only_https_is_downloaded(published, monkeypatch):
+    monkeypatch.delenv("ENTROPATH_SC_DATA")
+    manifest = _load.manifest_folder() / "tiny.toml"
+    for scheme in ("http", "ftp", "file"):
+        manifest.write_text(re.sub('url = "[a-z]+:', f'url = "{scheme}:', manifest.read_text()))
+        with pytest.raises(ValueError, match="only https is downloaded"):
+            ep.datasets.load("tiny")
+
+
 def test_downloads_are_checked_and_cached(published, monkeypatch, tmp_path):
     monkeypatch.delenv("ENTROPATH_SC_DATA")
     handler = functools.partial(QuietHandler, directory=published.parent)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         manifest = _load.manifest_folder() / "tiny.toml"
-        address = f"http://127.0.0.1:{server.server_port}/"
-        manifest.write_text(manifest.read_text().replace("http://127.0.0.1:9/", address))
+        address = f"https://127.0.0.1:{server.server_port}/"
+        manifest.write_text(manifest.read_text().replace("https://127.0.0.1:9/", address))
+        # The server here has no certificate.
+        retrieve = pooch.retrieve
+        monkeypatch.setattr(pooch, "retrieve", lambda url, **rest: retrieve(url.replace("https", "http"), **rest))
         ep.datasets.load("tiny")
         kept = tmp_path / "cache" / "entropath_sc" / "tiny.h5ad"
         assert kept.read_bytes() == published.read_bytes()

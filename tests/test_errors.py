@@ -60,7 +60,7 @@ GRAPH = [
     (nan, {}, ValueError, ["'X_pca'", "NaN", "1 of 400 cells"]),
     (nothing, {"use_rep": "X_scvi"}, KeyError, ["adata.obsm['X_scvi']", "'X_pca'", "use_rep="]),
     (nothing, {"neighbors_key": "mine"}, KeyError, ["adata.uns['mine']", "sc.pp.neighbors(adata, key_added='mine')"]),
-    (nothing, {"n_neighbors": 400}, ValueError, ["n_neighbors=400", "401 cells", "adata has 400"]),
+    (nothing, {"n_neighbors": 401}, ValueError, ["n_neighbors=401", "401 cells", "adata has 400"]),
     (nothing, {"n_neighbors": 1}, ValueError, ["n_neighbors=1", "at least 2"]),
     (nothing, {"n_pcs": 0}, ValueError, ["n_pcs=0", "at least 1"]),
     (nothing, {"decay": "40"}, ValueError, ["decay='40'"]),
@@ -185,7 +185,7 @@ def test_objects_that_no_tool_takes(tool, cells, tmp_path):
 
 def test_a_view_stays_a_view_when_refused(cells):
     part = cells[:10]
-    with pytest.raises(ValueError, match="n_neighbors=15 needs at least 16 cells"):
+    with pytest.raises(ValueError, match="n_neighbors=15 needs at least 15 cells"):
         ep.tl.merw_graph(part)
     assert part.is_view
 

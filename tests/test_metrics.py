@@ -113,3 +113,18 @@ def test_fields_of_an_object_by_name():
         trustworthiness("X_umap", "X")
     with pytest.raises(ValueError, match="reference has 200 cells, embedding 3"):
         demap("X", np.zeros((3, 2)), adata=adata)
+
+
+def test_shortest_paths_pass_through_duplicates_and_refuse_what_is_no_length():
+    # 0 and 1 are in the same place, which scanpy stores as a zero.
+    graph = sp.csr_matrix((np.array([0.0, 2.0]), (np.array([0, 1]), np.array([1, 2]))), shape=(3, 3))
+    np.testing.assert_array_equal(shortest_paths(graph), [[0, 0, 2], [0, 0, 2], [2, 2, 0]])
+    assert demap(graph, np.array([[0.0], [0.0], [1.0]]))[0] == pytest.approx(1.0)
+    for bad, words in ((-1.0, "negative lengths"), (np.nan, "graph holds NaN"), (np.inf, "graph holds NaN")):
+        wrong = sp.csr_matrix(np.array([[0, bad], [0, 0]]))
+        with pytest.raises(ValueError, match=words):
+            shortest_paths(wrong)
+        with pytest.raises(ValueError, match=words):
+            demap(wrong, np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="must be square"):
+        shortest_paths(sp.csr_matrix((2, 3)))

@@ -197,3 +197,30 @@ def test_pictures_look_as_they_did(drawn, name, tmp_path):
 
 # Root mean square over pixels, of 255: a few pixels of antialiasing, but no other mark, colour or curve.
 TOLERANCE = 6.0
+
+
+# Only coordinates of this package are drawn, and all cells of them.
+
+
+def test_coordinates_of_others_are_not_drawn(ordered):
+    tissue = np.random.default_rng(0).normal(size=(ordered.n_obs, 2))
+    ordered.obsm["spatial"], ordered.obsm["X_umap"] = tissue, tissue
+    ordered.uns["umap"] = {"params": {"a": 0.58}}
+    ordered.uns["spatial"] = {"library": {"images": {}}}
+    for plot in (ep.pl.embedding, ep.pl.density, ep.pl.interactive):
+        with pytest.raises(KeyError, match=r"No adata.obsm\['X_spatial'\]"):
+            plot(ordered, key="spatial")
+        with pytest.raises(ValueError, match=r"'X_umap'\] was not made by this package.*sc.pl.embedding"):
+            plot(ordered, key="umap")
+    ordered.obsm["drawn"] = tissue
+    ep.tl.embedding(ordered, key_added="drawn")
+    ax = ep.pl.embedding(ordered, key="drawn", show=False)
+    np.testing.assert_allclose(ax.collections[0].get_offsets(), ordered.obsm["X_drawn"])
+
+
+def test_an_interactive_view_has_cells_without_a_category(ordered):
+    ordered.obs["some"] = ordered.obs["branch"].where(ordered.obs["branch"] != "trunk")
+    figure = ep.pl.interactive(ordered, "some")
+    assert sum(len(trace.x) for trace in figure.data) == ordered.n_obs
+    assert figure.data[-1].name == "none"
+    assert len(figure.data[-1].x) == (ordered.obs["branch"] == "trunk").sum()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+import anndata as ad
 import numpy as np
 import pytest
 import scanpy as sc
+import scipy.sparse as sp
+from conftest import assert_same, without_results
 from scipy.stats import spearmanr
 
 import entropath_sc as ep
@@ -182,15 +188,6 @@ def test_landmarks_are_made_again_when_cells_have_moved(cells):
 # Subsets.
 
 
-def without_results(adata):
-    """The same cells as if no tool of this package had seen them."""
-    fresh = adata.copy()
-    for place in (fresh.obs, fresh.obsm, fresh.obsp, fresh.uns):
-        for key in [key for key in place if "entropath" in key]:
-            del place[key]
-    return fresh
-
-
 @pytest.mark.filterwarnings("ignore:The neighbours or positions that the graph")
 @pytest.mark.parametrize("explicit", [False, True], ids=["automatic", "explicit"])
 @pytest.mark.parametrize("n_landmarks", [2000, 100], ids=["cells", "landmarks"])
@@ -256,3 +253,254 @@ def test_the_papers_preset_on_another_graph_is_told(cells):
     ep.tl.merw_graph(cells, preset="paper")
     ep.tl.embedding(cells, preset="paper")
     ep.tl.pseudotime(cells, root="cell_0", preset="paper")
+
+
+# Only what this package made is replaced.
+
+
+@pytest.mark.parametrize("tool", ["embedding", "project"])
+@pytest.mark.parametrize("key", ["scVI", "umap"])
+def test_fields_of_others_are_not_replaced(neighboured, tool, key):
+    latent = np.random.default_rng(0).normal(size=(neighboured.n_obs, 10))
+    neighboured.obsm[f"X_{key}"] = latent
+    reference = neighboured.copy()
+    del reference.obsm[f"X_{key}"]
+    ep.tl.embedding(reference, key_added=key)
+    step = {
+        "embedding": lambda: ep.tl.embedding(neighboured, use_rep=f"X_{key}", key_added=key),
+        "project": lambda: ep.tl.project(neighboured, reference, key_added=key),
+    }[tool]
+    with pytest.raises(ValueError, match=rf"adata.obsm\['X_{key}'\] was not made by this package.*`key_added`"):
+        step()
+    np.testing.assert_array_equal(neighboured.obsm[f"X_{key}"], latent)
+    assert key not in neighboured.uns
+    # A graph under that key does not make the latent space ours.
+    ep.tl.merw_graph(neighboured, key_added=key)
+    with pytest.raises(ValueError, match="was not made by this package"):
+        ep.tl.embedding(neighboured, key_added=key)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("obs", "my_pseudotime"), ("obs", "my_stationary"), ("obsp", "my_affinity"), ("obsm", "my_scales")],
+)
+def test_every_field_of_others_is_safe(neighboured, place, name):
+    values = {"obs": np.arange(240.0), "obsm": np.ones((240, 2)), "obsp": np.eye(240)}[place]
+    getattr(neighboured, place)[name] = values
+    with pytest.raises(ValueError, match=rf"adata.{place}\['{name}'\] was not made by this package"):
+        ep.tl.pseudotime(neighboured, root="cell_0", key_added="my")
+    np.testing.assert_array_equal(getattr(neighboured, place)[name], values)
+
+
+def test_fields_of_this_package_are_replaced_and_may_be_gone(neighboured):
+    for _ in range(2):
+        ep.tl.embedding(neighboured, key_added="my")
+        ep.tl.pseudotime(neighboured, root="cell_0", key_added="my")
+        ep.tl.project(neighboured, neighboured, labels="branch", key_added="my")
+    del neighboured.obs["my_branch_share"], neighboured.obsm["my_scales"]
+    ep.tl.project(neighboured[::2].copy(), ep.tl.embedding(neighboured, copy=True), key_added="entropath")
+    ep.tl.pseudotime(neighboured, root="cell_0", key_added="my")
+    # Concatenated, what `uns` held is gone; nobody else writes under this package's own name.
+    both = ad.concat([ep.tl.embedding(neighboured, copy=True)] * 2, index_unique="-")
+    assert "X_entropath" in both.obsm
+    ep.tl.embedding(both)
+
+
+def test_labels_that_would_replace_other_results_are_refused(neighboured):
+    ep.tl.embedding(neighboured)
+    ep.tl.pseudotime(neighboured, root="cell_0")
+    new = neighboured[::3].copy()
+    for label in ("pseudotime", "potential", "remoteness", "landmark", "stationary"):
+        neighboured.obs[label] = 1.0
+        before = new.copy()
+        with pytest.raises(ValueError, match=rf"'{label}' would be carried to 'entropath_{label}'.*Rename it"):
+            ep.tl.project(new, neighboured, labels=["branch", label])
+        assert_same(new, before)
+    neighboured.obs["branch_share"] = 1.0
+    for labels in (["branch", "branch_share"], ["branch", "branch"]):
+        with pytest.raises(ValueError, match="another result"):
+            ep.tl.project(new, neighboured, labels=labels)
+    new.obs["entropath_branch"] = "mine"
+    with pytest.raises(ValueError, match=r"adata.obs\['entropath_branch'\] was not made by this package"):
+        ep.tl.project(new, neighboured, labels="branch")
+
+
+# Nothing is half written.
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th line that a function executes."""
+
+    def __init__(self, code, n: int) -> None:
+        self.code, self.left, self.raised = code, n, False
+
+    def __call__(self, frame, event, argument):
+        return self.line if frame.f_code is self.code else None
+
+    def line(self, frame, event, argument):
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self.line
+
+
+@pytest.mark.parametrize("kind", ["fresh", "again", "view", "copy"])
+def test_an_interrupt_while_fields_are_written_leaves_none(neighboured, kind):
+    from entropath_sc._keys import Keys
+    from entropath_sc.tl._adata import Fields, write
+
+    def fields() -> Fields:
+        n = neighboured.n_obs
+        return Fields(
+            obs={"entropath_pseudotime": np.ones(n), "entropath_landmark": None, "entropath_potential": np.ones(n)},
+            obsm={"X_entropath": np.ones((n, 2)), "entropath_scales": None},
+            obsp={"entropath_affinity": sp.eye_array(n, format="csr"), "entropath_lengths": None},
+            params={"embedding": {}},
+            parts={"depth": {"chosen": 1.0}},
+        )
+
+    if kind == "again":
+        ep.tl.embedding(neighboured)
+        ep.tl.pseudotime(neighboured, root="cell_0")
+    target = neighboured[:] if kind == "view" else neighboured
+    before = neighboured[:] if kind == "view" else neighboured.copy()
+    n, finished = 0, False
+    while not finished:
+        n += 1
+        interrupter = Interrupter(write.__code__, n)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sys.settrace(interrupter)
+            try:
+                write(target, Keys(), fields(), copy=kind == "copy")
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+        finished = not interrupter.raised or target.uns.get("entropath", {}).get("depth") == {"chosen": 1.0}
+        if not finished:
+            assert_same(target, before)
+    assert n > 20
+    assert kind == "copy" or list(target.obsp).count("entropath_affinity") == 1
+
+
+# Results that no longer fit the cells are made again with a warning, or refused.
+
+
+@pytest.mark.parametrize("n_landmarks", [2000, 100], ids=["cells", "landmarks"])
+@pytest.mark.parametrize("change", ["new values", "shuffled rows", "fewer columns"])
+def test_a_reference_with_new_positions_is_refused(cells, n_landmarks, change):
+    new = cells[::4].copy()
+    ep.tl.embedding(cells, n_landmarks=n_landmarks)
+    ep.tl.pseudotime(cells, root="cell_0", n_landmarks=n_landmarks)
+    X = cells.obsm["X_pca"]
+    cells.obsm["X_pca"] = {"new values": X * 1.01, "shuffled rows": X[::-1].copy(), "fewer columns": X[:, :9]}[change]
+    if change == "shuffled rows" and n_landmarks == 100:
+        ep.tl.project(new, cells)  # landmarks keep positions of their own, in the same components
+        return
+    with pytest.raises(ValueError, match=r"changed since `ep.tl.embedding`.*in 'X_pca'.*Run `ep.tl.embedding` on it"):
+        ep.tl.project(new, cells)
+    if change == "new values":
+        ep.tl.embedding(cells, n_landmarks=n_landmarks)
+        with pytest.raises(ValueError, match=r"changed since `ep\.tl\.pseudotime`"):
+            ep.tl.project(new, cells)
+        ep.tl.pseudotime(cells, root="cell_0", n_landmarks=n_landmarks)
+        new.obsm["X_pca"] = new.obsm["X_pca"] * 1.01
+        ep.tl.project(new, cells)
+        np.testing.assert_allclose(
+            new.obs["entropath_potential"], cells.obs["entropath_potential"][::4], atol=1e-5 if n_landmarks > 100 else 9
+        )
+
+
+def test_an_order_whose_graph_was_replaced_is_refused(cells):
+    new = cells[::4].copy()
+    ep.tl.embedding(cells)
+    ep.tl.pseudotime(cells, root="cell_0")
+    ep.tl.merw_graph(cells, decay=1.0)
+    with pytest.raises(ValueError, match=r"changed since `ep.tl.pseudotime`"):
+        ep.tl.project(new, cells)
+
+
+def test_a_reference_of_two_embeddings_is_refused(cells):
+    one, other = cells[::2].copy(), cells[1::2].copy()
+    for part in (one, other):
+        ep.tl.embedding(part)
+    new = cells[:20].copy()
+    with pytest.raises(ValueError, match="200 of its 400 cells have other positions"):
+        ep.tl.project(new, ad.concat([one, other], uns_merge="first"))
+    halves = ad.concat([one[:100], one[100:]], uns_merge="same")
+    np.testing.assert_array_equal(
+        ep.tl.project(new, halves, copy=True).obsm["X_entropath"],
+        ep.tl.project(new, one, copy=True).obsm["X_entropath"],
+    )
+
+
+CHANGES = {
+    "subset": lambda adata: adata[adata.obs["branch"] != "fate C"].copy(),
+    "reversed": lambda adata: adata[::-1].copy(),
+    "renamed": lambda adata: renamed(adata),
+    "concatenated": lambda adata: ad.concat([adata[:150], adata[150:]], uns_merge="same"),
+    "doubled": lambda adata: ad.concat([adata, adata[:40]], uns_merge="same", index_unique="-"),
+    "no affinity": lambda adata: without(adata, "entropath_affinity"),
+    "no lengths": lambda adata: without(adata, "entropath_lengths"),
+}
+
+
+def renamed(adata):
+    adata.obs_names = [f"new_{name}" for name in adata.obs_names]
+    return adata
+
+
+def without(adata, name):
+    del adata.obsp[name]
+    return adata
+
+
+@pytest.mark.filterwarnings("ignore:The neighbours or positions that the graph", "ignore:The graph is no longer")
+@pytest.mark.parametrize(
+    ("n_landmarks", "options"),
+    [(2000, {}), (2000, {"bandwidth": "adaptive"}), (100, {"bandwidth": "adaptive"})],
+    ids=["automatic", "explicit", "landmarks"],
+)
+@pytest.mark.parametrize("change", CHANGES)
+def test_results_after_a_change_are_those_of_a_fresh_object(neighboured, change, n_landmarks, options):
+    del neighboured.uns["neighbors"]
+    if options:
+        ep.tl.merw_graph(neighboured, **options)
+    ep.tl.embedding(neighboured, n_landmarks=n_landmarks)
+    ep.tl.pseudotime(neighboured, root="cell_0", n_landmarks=n_landmarks)
+    changed = CHANGES[change](neighboured)
+    fresh = without_results(changed)
+    if options:
+        ep.tl.merw_graph(fresh, **options)
+    for adata in (changed, fresh):
+        ep.tl.embedding(adata, n_landmarks=n_landmarks)
+        ep.tl.pseudotime(adata, root=adata.obs_names[3], n_landmarks=n_landmarks)
+    np.testing.assert_array_equal(changed.obsm["X_entropath"], fresh.obsm["X_entropath"])
+    np.testing.assert_array_equal(order_of(changed), order_of(fresh))
+
+
+def test_a_deleted_graph_is_made_again_with_its_options_and_a_warning(cells):
+    ep.tl.merw_graph(cells, bandwidth="fixed")
+    A = cells.obsp.pop("entropath_affinity")
+    with pytest.warns(UserWarning, match=r"no longer in adata.obsp\['entropath_affinity'\]: it is made again"):
+        ep.tl.pseudotime(cells, root="cell_0")
+    assert (cells.obsp["entropath_affinity"] != A).nnz == 0
+    del cells.obsp["entropath_affinity"], cells.obsm["X_pca"]
+    with pytest.raises(ValueError, match=r"entropath_affinity'\] is gone .*ep\.tl\.merw_graph"):
+        ep.tl.pseudotime(cells, root="cell_0")
+
+
+def test_pieces_of_a_graph_that_add_up_to_its_cells_are_not_the_graph(cells):
+    ep.tl.merw_graph(cells)
+    pieces = ad.concat([cells[::2], cells[1::2]], uns_merge="same", pairwise=True)
+    del pieces.obsm["X_pca"]
+    with pytest.raises(ValueError, match="made for other cells"):
+        ep.tl.pseudotime(pieces, root="cell_0")
+    backwards = cells[::-1].copy()
+    del backwards.obsm["X_pca"]
+    for adata in (backwards, cells):
+        ep.tl.pseudotime(adata, root="cell_0")
+    np.testing.assert_allclose(order_of(backwards)[::-1], order_of(cells), rtol=1e-9)

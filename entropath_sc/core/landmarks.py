@@ -15,6 +15,7 @@ from .cells import Cells
 from .graph import Graph, connected, graph_of_cells
 from .neighbors import knn_distances
 from .nodes import Nodes
+from .parallel import without_openmp
 from .search import nearest_landmarks
 
 RULES = ("farthest", "kmeans", "random")
@@ -90,7 +91,7 @@ def _indicator(assignment: np.ndarray, n_landmarks: int, values: np.ndarray | No
 
 def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
     start = X[rng.choice(len(X), size=n_landmarks, replace=False)]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), without_openmp():
         # Fewer distinct cells than landmarks is no problem here: the rest is filled up at random.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = KMeans(n_landmarks, init=start, n_init=1, max_iter=KMEANS_ITERATIONS).fit(X)

@@ -6,26 +6,29 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
+from .frame import Frame
+from .parallel import without_openmp
+
 # Up to here an exact search is as fast as an approximate one.
 EXACT_SEARCH_CELLS = 8192
 
 
-def knn_distances(
-    X: np.ndarray, n_neighbors: int, *, random_state: int = 0, n_jobs: int | None = None
-) -> sp.csr_matrix:
+def knn_distances(X: np.ndarray, n_neighbors: int, *, random_state: int = 0) -> sp.csr_matrix:
     """Distances to the nearest neighbours, ``n_neighbors - 1`` others a cell (scanpy counts the cell itself)."""
-    n_cells = X.shape[0]
+    n_cells, frame = X.shape[0], Frame.of(X)
+    X = frame(X, X.dtype.type)  # products of numbers far from zero would lose the digits that tell neighbours apart
     if n_cells <= EXACT_SEARCH_CELLS:
-        search = NearestNeighbors(n_neighbors=n_neighbors - 1, n_jobs=n_jobs).fit(X)
         # Querying without X leaves each cell out of its own neighbours, also where it has duplicates.
-        distances, indices = search.kneighbors()
+        with without_openmp():
+            distances, indices = NearestNeighbors(n_neighbors=n_neighbors - 1).fit(X).kneighbors()
     else:
         from pynndescent import NNDescent
 
-        index = NNDescent(X, n_neighbors=n_neighbors, random_state=random_state, n_jobs=n_jobs)
+        index = NNDescent(X, n_neighbors=n_neighbors, random_state=random_state)
         indices, distances = _drop_self(*index.neighbor_graph)
+    distances = distances.ravel().astype(np.float64) * frame.length
     indptr = np.arange(n_cells + 1) * (n_neighbors - 1)
-    return sp.csr_matrix((distances.ravel().astype(np.float64), indices.ravel(), indptr), shape=(n_cells, n_cells))
+    return sp.csr_matrix((distances, indices.ravel(), indptr), shape=(n_cells, n_cells))
 
 
 def _drop_self(indices: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import numba
@@ -44,10 +45,49 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
         list(pool.map(kernel, limits[:-1], limits[1:]))
 
 
+class ThreadPools:
+    """Libraries with threads of their own. Limits hold for the whole process; the last to end gives back what was."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._libraries = ThreadpoolController().lib_controllers
+        self._limits: list[tuple[int, str | None]] = []
+        self._before: list[int] = []
+
+    @contextmanager
+    def limit(self, *, limits: int | None, user_api: str | None = None):
+        """At most this many threads while it lasts; calls from several threads may overlap, and the least holds."""
+        if limits is None:
+            yield
+            return
+        limit = (limits, user_api)
+        with self._lock:
+            if not self._limits:
+                self._before = [library.num_threads for library in self._libraries]
+            self._limits.append(limit)
+            self._apply()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._limits.remove(limit)
+                self._apply()
+
+    def _apply(self) -> None:
+        for library, before in zip(self._libraries, self._before, strict=True):
+            limits = (n for n, api in self._limits if api in (None, library.user_api))
+            library.set_num_threads(min(limits, default=before))
+
+
 @functools.cache
-def thread_pools() -> ThreadpoolController:
-    """The libraries with threads of their own; looking for them takes milliseconds, so it is done once."""
-    return ThreadpoolController()
+def thread_pools() -> ThreadPools:
+    """One for the process; looking for the libraries takes milliseconds, so it is done once."""
+    return ThreadPools()
+
+
+def without_openmp():
+    """One thread for scikit-learn's OpenMP: once there was a second one, a forked process waits for it forever."""
+    return thread_pools().limit(limits=1, user_api="openmp")
 
 
 def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
@@ -58,7 +98,6 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        # Limits hold for the whole process, and are given back in the order in which they were set.
         with ONE_AT_A_TIME, thread_pools().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 

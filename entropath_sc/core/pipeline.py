@@ -78,12 +78,16 @@ def landmark_graph(
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The depth that was used, the paper's knee, and how alike other depths rank the nodes (none for the paper)."""
+    """The depth that was used, the paper's knee, and how alike other depths rank the nodes (none for the paper).
+
+    ``residual`` is the relative error of the paper's walk.
+    """
 
     depth: float
     knee: Knee
     depths: np.ndarray
     agreement: np.ndarray
+    residual: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
         perron, knee = paper.walk_of(graph)
         depth = float(knee.depth if settings.depth == "knee" else settings.depth)
         D = paper.free_energies(graph, perron, depth, heat=settings.walk == "heat")
-        return D, Diagnostics(depth, knee, np.empty(0), np.empty(0))
+        return D, Diagnostics(depth, knee, np.empty(0), np.empty(0), perron.residual)
     depth = float(settings.depth)
     ensemble = PathEnsemble.of(graph, depth)
     knee = entropy_knee(equalised_spectrum(graph, ensemble))
@@ -125,7 +129,7 @@ def embed(
 class Order:
     """The free energy of the paths from the roots to each node (and from the terminals, if any), at a depth.
 
-    ``residual`` is the largest relative error with which it solves its equation; the paper's is exact.
+    ``residual`` is the largest relative error with which it solves its equation; the paper's is that of its walk.
     """
 
     potentials: np.ndarray
@@ -142,7 +146,7 @@ def order(graph: Graph, settings: Settings, sources: list[sp.csr_matrix]) -> Ord
         weights = [np.asarray(source.sum(axis=0), dtype=np.float64).ravel() for source in sources]
         heat = settings.walk == "heat"
         found = [paper.potential(graph, perron, weight, depth, heat=heat) for weight in weights]
-        return Order(np.stack(found, axis=1), depth)
+        return Order(np.stack(found, axis=1), depth, residual=perron.residual)
     ensemble = PathEnsemble.of(graph, float(settings.depth))
     found = [ensemble.first_passages(np.unique(np.asarray(source.argmax(axis=1)).ravel())) for source in sources]
     residual = max(ensemble.residual(passages) for passages in found)

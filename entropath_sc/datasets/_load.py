@@ -92,6 +92,8 @@ def _verify(path: Path, sha256: str) -> None:
 
 
 def _download(file: dict[str, str], name: str) -> Path:
+    if not file["url"].startswith("https://"):
+        raise ValueError(f"{name!r}: its manifest names {file['url']}, and only https is downloaded.")
     try:
         return Path(
             pooch.retrieve(file["url"], known_hash=f"sha256:{file['sha256']}", fname=file["name"], path=cache_folder())

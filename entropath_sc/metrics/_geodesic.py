@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import numba
 import numpy as np
 import scipy.sparse as sp
@@ -9,7 +11,11 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
 from sklearn.neighbors import kneighbors_graph
 
+from ..core.parallel import over_rows, without_openmp
 from ._fields import check_finite, check_lengths, field
+
+# Numerical: sums of edges without a length are below this.
+_NO_LENGTH = 1e-300
 
 
 def geodesic_correlation(
@@ -58,17 +64,17 @@ def geodesic_correlation(
     if not rowwise:
         above = np.triu_indices(len(geodesic), 1)
         D, geodesic = D[above][None, :], geodesic[above][None, :]
-    return float(_row_correlations(D, geodesic, method == "spearman").mean())
+    correlations = np.empty(len(D))
+    over_rows(functools.partial(_row_correlations, D, geodesic, method == "spearman", correlations), len(D))
+    return float(correlations.mean())
 
 
-@numba.njit(parallel=True, cache=True)
-def _row_correlations(A, B, by_rank):
-    correlations = np.empty(len(A))
-    for i in numba.prange(len(A)):
+@numba.njit(nogil=True, cache=True)
+def _row_correlations(A, B, by_rank, correlations, begin, end):
+    for i in range(begin, end):
         a, b = (_ranks(A[i]), _ranks(B[i])) if by_rank else (A[i], B[i])
         a, b = a - a.mean(), b - b.mean()
         correlations[i] = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())
-    return correlations
 
 
 @numba.njit(cache=True)
@@ -112,10 +118,24 @@ def shortest_paths(
     >>> ep.metrics.shortest_paths(sp.csr_matrix([[0, 1.0, 0], [0, 0, 2.0], [0, 0, 0]]), sources=[0])
     array([[0., 1., 3.]])
     """
-    graph = sp.csr_matrix(field(graph, adata))
-    lengths = dijkstra(graph.maximum(graph.T), directed=False, indices=sources)
+    lengths = dijkstra(_both_ways(field(graph, adata)), directed=False, indices=sources)
+    lengths[lengths < _NO_LENGTH] = 0.0
     joined = np.isfinite(lengths)
     return lengths if joined.all() else np.where(joined, lengths, 2 * lengths[joined].max())
+
+
+def _both_ways(graph: sp.spmatrix | np.ndarray) -> sp.csr_matrix:
+    """Edges in both directions, also those between duplicates, which have no length."""
+    graph = sp.csr_matrix(graph, dtype=np.float64)
+    if graph.shape[0] != graph.shape[1]:
+        raise ValueError(f"graph must be square, not {graph.shape}.")
+    check_finite(graph=graph.data)
+    if graph.data.min(initial=0.0) < 0:
+        raise ValueError("graph holds negative lengths. Pass distances, such as adata.obsp['distances'].")
+    # A sparse matrix forgets zeros; the smallest number, and the sum of many, changes no other length.
+    apart = np.maximum(graph.data, np.finfo(float).tiny)
+    graph = sp.csr_matrix((apart, graph.indices, graph.indptr), shape=graph.shape)
+    return graph.maximum(graph.T)
 
 
 def demap(
@@ -161,8 +181,11 @@ def demap(
     reference, embedding = field(reference, adata), np.asarray(field(embedding, adata))
     check_lengths(reference=reference, embedding=embedding)
     check_finite(embedding=embedding)
-    graph = reference if sp.issparse(reference) else kneighbors_graph(reference, n_neighbors, mode="distance")
-    graph = graph.maximum(graph.T)
+    if not sp.issparse(reference):
+        check_finite(reference=reference)
+        with without_openmp():
+            reference = kneighbors_graph(reference, n_neighbors, mode="distance")
+    graph = _both_ways(reference)
     rng = np.random.default_rng(random_state)
     scores = []
     for _ in range(n_repeats):

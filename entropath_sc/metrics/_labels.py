@@ -12,6 +12,7 @@ from sklearn.metrics import (
 )
 from sklearn.preprocessing import StandardScaler
 
+from ..core.parallel import without_openmp
 from ._fields import check_lengths, field
 
 
@@ -39,7 +40,8 @@ def branch_silhouette(embedding: np.ndarray | str, labels: np.ndarray | str, *, 
     """
     embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
     check_lengths(embedding=embedding, labels=labels)
-    return float(silhouette_score(embedding, labels))
+    with without_openmp():
+        return float(silhouette_score(embedding, labels))
 
 
 def kmeans_agreement(
@@ -72,7 +74,8 @@ def kmeans_agreement(
     embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
     check_lengths(embedding=embedding, labels=labels)
     kmeans = KMeans(len(np.unique(labels)), n_init=10, random_state=random_state)
-    clusters = kmeans.fit_predict(StandardScaler().fit_transform(embedding))
+    with without_openmp():
+        clusters = kmeans.fit_predict(StandardScaler().fit_transform(embedding))
     scores = {
         "homogeneity": homogeneity_score,
         "ami": adjusted_mutual_info_score,

@@ -4,6 +4,7 @@ import numpy as np
 from anndata import AnnData
 from sklearn import manifold
 
+from ..core.parallel import without_openmp
 from ._fields import check_lengths, field
 
 
@@ -37,7 +38,8 @@ def trustworthiness(
     n = len(reference)
     if not 1 <= n_neighbors < n / 2:
         raise ValueError(f"n_neighbors={n_neighbors} must be between 1 and half the number of cells, {n}.")
-    return float(manifold.trustworthiness(reference, embedding, n_neighbors=n_neighbors))
+    with without_openmp():
+        return float(manifold.trustworthiness(reference, embedding, n_neighbors=n_neighbors))
 
 
 def continuity(

@@ -9,7 +9,7 @@ from anndata import AnnData
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
-from ._plots import require
+from ._plots import require_coordinates
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -59,7 +59,7 @@ def interactive(
     except ImportError as error:
         raise ImportError('An interactive view needs plotly: `pip install "entropath_sc[interactive]"`.') from error
     keys = Keys(key)
-    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    require_coordinates(adata, keys)
     Y = np.asarray(adata.obsm[keys.coordinates])
     draw = go.Scatter3d if Y.shape[1] > 2 else go.Scattergl
     axes = dict(zip("xyz", Y.T, strict=False))
@@ -87,9 +87,11 @@ def interactive(
             groups = values.astype("category").cat
             palette = adata.uns.get(f"{color}_colors", sc.pl.palettes.default_102)
             traces = [
-                trace((values == group).to_numpy(), str(group), {"color": palette[i % len(palette)]})
+                trace(groups.codes.to_numpy() == i, str(group), {"color": palette[i % len(palette)]})
                 for i, group in enumerate(groups.categories)
             ]
+            if values.isna().any():
+                traces.append(trace(values.isna().to_numpy(), "none", {"color": "lightgrey"}))
     figure = go.Figure(traces)
     figure.update_layout(template="simple_white", legend={"itemsizing": "constant"}, margin={"t": 20})
     return figure

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from pandas.api.types import is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
+from ..tl._adata import own_fields
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
 BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
@@ -68,7 +69,7 @@ def embedding(
     _require_dimensions(adata, keys, 3 if projection == "3d" else 2)
     return sc.pl.embedding(
         _in_memory(adata, keys),
-        basis=key,
+        basis=keys.coordinates,
         color=color,
         projection=projection,
         color_map=color_map,
@@ -244,7 +245,7 @@ def pseudotime(
     """
     keys = Keys(key)
     require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
-    require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    _require_dimensions(adata, keys, 2)
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
@@ -276,8 +277,18 @@ def require(mapping: Mapping, field: str, where: str, command: str) -> None:
         raise KeyError(f"No adata.{where}[{field!r}]. Run `{command}` first.")
 
 
-def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
+def require_coordinates(adata: AnnData, keys: Keys) -> None:
+    """Refuse to draw coordinates that are not there, or that something else made."""
     require(adata.obsm, keys.coordinates, "obsm", "ep.tl.embedding(adata)")
+    if ("obsm", keys.coordinates) not in own_fields(adata, keys):
+        raise ValueError(
+            f"adata.obsm[{keys.coordinates!r}] was not made by this package. Draw it with "
+            f"`sc.pl.embedding(adata, {keys.coordinates!r})`, or leave `key` out."
+        )
+
+
+def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
+    require_coordinates(adata, keys)
     if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
         raise ValueError(
             f"adata.obsm[{keys.coordinates!r}] has {there} dimensions, and this plot needs {needed}. "

@@ -11,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
 
-from .._keys import Keys
+from .._keys import DEFAULT_KEY, STEPS, Keys
 from ..core.cells import Cells as CellsInMemory
+from ..core.frame import Frame
 from ..core.progress import Report
 from ._blocks import BlockedCells, is_lazy
 from ._checks import check_count, check_key, warn
 
-STEPS = {"merw_graph", "embedding", "pseudotime", "project"}
 Cells = str | Sequence[str] | tuple[str, str]
 
 
@@ -31,13 +31,29 @@ def check_object(adata: AnnData) -> None:
         raise ValueError("`adata` has no cells (n_obs is 0). Check the filter that made it.")
 
 
-def keys_for(adata: AnnData, key_added: str) -> Keys:
-    """The fields of a key, which must be storable and not somebody else's."""
+def keys_for(adata: AnnData, key_added: str, *steps: str, labels: Iterable[str] = ()) -> Keys:
+    """The fields of a key, which must be storable; those that the steps will write must be free, or this package's."""
     check_key(key_added)
+    keys = Keys(key_added)
     entry = adata.uns.get(key_added, {"params": {}})
-    if not isinstance(entry, Mapping) or not set(entry.get("params", ["?"])) <= STEPS:
+    if not isinstance(entry, Mapping) or not set(entry.get("params", ["?"])) <= set(STEPS):
         raise ValueError(f"adata.uns[{key_added!r}] holds something else. Choose another `key_added`.")
-    return Keys(key_added)
+    for place, name in sorted(keys.fields(steps, labels) - own_fields(adata, keys)):
+        if name in getattr(adata, place):
+            raise ValueError(
+                f"adata.{place}[{name!r}] was not made by this package, and would be replaced. Choose another "
+                "`key_added`, or rename that field."
+            )
+    return keys
+
+
+def own_fields(adata: AnnData, keys: Keys) -> set[tuple[str, str]]:
+    """The fields of a key that this package wrote, by the steps that `uns` records; the default key is its own."""
+    entry = adata.uns.get(keys.uns)
+    params = entry.get("params") if isinstance(entry, Mapping) else None
+    params = params if isinstance(params, Mapping) and set(params) <= set(STEPS) else {}
+    steps = STEPS if keys.key == DEFAULT_KEY else params
+    return keys.fields(steps, map(str, params.get("project", {}).get("labels", ())))
 
 
 def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.csr_matrix, dict[str, Any]] | None:
@@ -51,6 +67,8 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
             f"Run `sc.pp.neighbors(adata, key_added={name!r})`, or leave `neighbors_key` out."
         )
     entry = adata.uns[name]
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"adata.uns[{name!r}] is not what scanpy writes. Run `sc.pp.neighbors(adata)` again.")
     distances_key = entry.get("distances_key", "distances")
     if distances_key not in adata.obsp:
         raise KeyError(
@@ -63,8 +81,10 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
             f"adata.obsp[{distances_key!r}] is dense, not a neighbour graph. Run `sc.pp.neighbors(adata, knn=True)`."
         )
     edges = distances.tocoo()
-    if not np.isfinite(edges.data).all():
-        raise ValueError(f"adata.obsp[{distances_key!r}] holds NaN or inf. Run `sc.pp.neighbors(adata)` again.")
+    if not np.isfinite(edges.data).all() or edges.data.min(initial=0) < 0:
+        raise ValueError(
+            f"adata.obsp[{distances_key!r}] holds NaN, inf or negative numbers. Run `sc.pp.neighbors(adata)` again."
+        )
     # Of many cells, scanpy stores the cell itself too, and unsorted indices. What is made of them must not share these:
     # sorting there would mix up what is stored here.
     others = edges.row != edges.col
@@ -86,24 +106,27 @@ def has_representation(adata: AnnData, name: str) -> bool:
 def representation(
     adata: AnnData, use_rep: str | None, n_pcs: int | None, *, lazy: bool = False
 ) -> tuple[np.ndarray, str]:
-    """The coordinates that neighbours and landmarks are found in, and the name they were found under.
+    """The coordinates that neighbours and landmarks are found in, as floats, and the name they were found under.
 
     With ``lazy`` a dask array stays one; otherwise it is computed.
     """
     name = use_rep or "X_pca"
-    if name == "X":
-        X = adata.X
-    elif name in adata.obsm:
-        X = adata.obsm[name]
-    elif use_rep is None:
+    if not has_representation(adata, name):
+        there = f"adata.obsm holds {named(adata.obsm)}"
+        if use_rep == "X":
+            raise KeyError(f"use_rep='X', but adata.X is None; {there}. Set `use_rep=` to one of them.")
+        if use_rep is not None:
+            raise KeyError(f"No adata.obsm[{use_rep!r}]; {there}. Set `use_rep=` to one of them, or 'X'.")
+        if "neighbors" in adata.uns:
+            raise KeyError(
+                f"No PCA (adata.obsm['X_pca']) to search new neighbours in; {there}. Name one with `use_rep=`, or "
+                "leave `n_neighbors` and `n_pcs` out to use the neighbours that are there (adata.uns['neighbors'])."
+            )
         raise KeyError(
             "Found neither neighbours (adata.uns['neighbors']) nor a PCA (adata.obsm['X_pca']). "
             "Run `sc.pp.pca(adata)` and `sc.pp.neighbors(adata)`, or name a representation with `use_rep=`."
         )
-    else:
-        raise KeyError(
-            f"No adata.obsm[{use_rep!r}]; adata.obsm holds {named(adata.obsm)}. Set `use_rep=` to one of them, or 'X'."
-        )
+    X = adata.X if name == "X" else adata.obsm[name]
     if n_pcs is not None:
         check_count("n_pcs", n_pcs, 1)
         if n_pcs > X.shape[1]:
@@ -112,27 +135,37 @@ def representation(
         if sp.issparse(X._meta):
             raise ValueError(f"{name!r} is a dask array of sparse blocks. Use a dense representation, such as a PCA.")
         return X[:, :n_pcs], name
-    X = X.toarray() if sp.issparse(X) else np.asarray(X)
-    X = X[:, :n_pcs]
+    X = as_floats(X, name)[:, :n_pcs]
+    if X.shape[1] == 0:
+        raise ValueError(f"{name!r} has no columns. Name another representation with `use_rep=`.")
     if not np.isfinite(X).all():
         bad = int((~np.isfinite(X).all(axis=1)).sum())
         raise ValueError(f"{name!r} holds NaN or inf in {bad} of {X.shape[0]} cells. Remove them, or compute it again.")
     return X, name
 
 
-def cells_of(X: Any, report: Report, store: Any = None) -> CellsInMemory:
-    """Cells in memory, or of a dask array block by block."""
+def as_floats(X: Any, name: str) -> np.ndarray:
+    """A table as an array of float32, which stay as they are, or of float64: small integers would wrap around."""
+    X = X.toarray() if sp.issparse(X) else np.asarray(X)
+    if X.dtype.kind not in "fiubO":  # of objects, such as a data frame of several kinds, the cast tells
+        raise ValueError(f"{name!r} holds {X.dtype}, not real numbers. Name another representation with `use_rep=`.")
+    return X if X.dtype == np.float32 else X.astype(np.float64, copy=False)
+
+
+def cells_of(X: Any, frame: Frame, report: Report, store: Any = None) -> CellsInMemory:
+    """Cells in a frame, in memory or of a dask array block by block."""
     if is_lazy(X):
+        if not frame.is_identity:
+            X = X.rechunk({1: -1}).map_blocks(frame, dtype=np.float32, meta=np.empty((0, 0), np.float32))
         return BlockedCells(X, report, store=store)
     if store is not None:
         raise ValueError("`store` is for a representation that is a dask array, of more cells than landmarks.")
-    return CellsInMemory(X, report)
+    return CellsInMemory(frame(X), report)
 
 
 def picked(adata: AnnData, name: str, rows: np.ndarray) -> np.ndarray:
     """Some cells in a field of `obsm`, or in `'X'`, whatever kind of table it is."""
-    X = adata[rows].X if name == "X" else adata[rows].obsm[name]
-    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    return as_floats(adata[rows].X if name == "X" else adata[rows].obsm[name], name).astype(np.float64)
 
 
 def is_category(adata: AnnData, cells: Cells | None) -> bool:
@@ -199,37 +232,48 @@ def storable(value: Any) -> Any:
 
 @dataclass
 class Fields:
-    """What a step sets in an object; None removes a field, or a part of `uns`."""
+    """What a step sets in an object; None removes a field, or a part of the key's entry in `uns`."""
 
     obs: dict[str, Any] = field(default_factory=dict)
     obsm: dict[str, Any] = field(default_factory=dict)
     obsp: dict[str, Any] = field(default_factory=dict)
+    uns: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, other: Fields | None) -> Fields:
         """Both, where a step had to do another one first."""
-        for place in ("obs", "obsm", "obsp", "params", "parts"):
+        for place in ("obs", "obsm", "obsp", "uns", "params", "parts"):
             getattr(self, place).update({} if other is None else getattr(other, place))
         return self
 
 
 def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> AnnData | None:
-    """Set the fields, in the object or in a copy that is returned; what other steps wrote stays."""
-    if copy:
-        adata = adata.copy()
-    elif adata.is_view:
+    """Set all fields, in the object or in a copy that is returned, or none; what other steps wrote stays."""
+    is_view = adata.is_view and not copy
+    if is_view:
         warn("Received a view of an AnnData. Making a copy.")
-        adata._init_as_actual(adata.copy())
-    for place in ("obs", "obsm", "obsp"):
-        there = getattr(adata, place)
-        for name, value in getattr(fields, place).items():
-            if value is not None:
-                there[name] = value
-            elif name in there:
-                del there[name]
-    entry = dict(adata.uns.get(keys.uns, {}))
+    target = adata.copy() if copy or is_view else adata
+    entry = dict(target.uns.get(keys.uns, {}))
     entry["params"] = {**entry.get("params", {}), **fields.params}
-    entry.update(fields.parts)
-    adata.uns[keys.uns] = storable(entry)
-    return adata if copy else None
+    fields.uns[keys.uns] = storable({**entry, **fields.parts})
+    before: dict[str, Any] = {place: dict(getattr(target, place)) for place in ("obsm", "obsp", "uns")}
+    before["obs"], attributes = target.obs.copy(deep=False), dict(vars(adata))
+    try:
+        for place in ("obs", "obsm", "obsp", "uns"):
+            there = getattr(target, place)
+            for name, value in getattr(fields, place).items():
+                if value is not None:
+                    there[name] = value
+                elif name in there:
+                    del there[name]
+        if is_view:
+            adata._init_as_actual(target)
+    except BaseException:  # Ctrl-C too
+        if is_view:
+            vars(adata).update(attributes)
+        else:
+            for place, value in before.items():
+                setattr(target, place, value)
+        raise
+    return target if copy else None

@@ -5,10 +5,16 @@ With a zarr store, what a block gave is kept there, and is not computed again af
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
 import multiprocessing
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import starmap
+from operator import add
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +35,9 @@ Store = str | PathLike | None
 LEAST_BLOCK_CELLS = 32_768
 # Blocks that are handed to the scheduler at a time; progress is reported in between.
 BLOCKS_AT_ONCE = 32
+# Attribute of the zarr stores that this package makes.
+MARK = "entropath_sc"
+AGAIN = "Run the function that made it again."
 
 
 def is_lazy(X: Any) -> bool:
@@ -56,30 +65,59 @@ class NearestNodes:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """One stage's group in a zarr store: its result, and which blocks of it are done."""
+class BlockStore:
+    """Results of blocks in a zarr store, each under a name that is made of all that it was computed from.
 
-    store: str
-    stage: str
+    A call finds what an interrupted one left, and never what another function, or other cells, gave.
+    """
 
-    def opened(self, token: str, n_blocks: int) -> np.ndarray:
-        """Which blocks are done; a stage that was begun with other input begins anew."""
+    path: str
+
+    @classmethod
+    def opened(cls, store: str | PathLike) -> BlockStore:
+        """The store, made where there is none; one that holds something else is refused."""
         zarr = _zarr()
-        root = zarr.open_group(self.store, mode="a")
-        if self.stage not in root or root[self.stage].attrs.get("token") != token:
-            if self.stage in root:
-                del root[self.stage]
-            stage = root.create_group(self.stage, attributes={"token": token})
-            stage.create_array("done", shape=(n_blocks,), chunks=(1,), dtype="bool", fill_value=False)
-        return root[f"{self.stage}/done"][:]
+        # Workers may run in another folder; an address is one everywhere.
+        path = str(store) if "://" in str(store) else str(Path(store).absolute())
+        try:
+            attributes = zarr.open_group(path, mode="r", use_consolidated=False).attrs
+        except FileNotFoundError:
+            attributes = zarr.open_group(path, mode="a", attributes={MARK: "blocks"}).attrs
+        if attributes.get(MARK) != "blocks":
+            raise ValueError(f"The store {path} holds something else. Choose another name for it.")
+        return cls(path)
 
-    def group(self):
-        """The stage's group, for reading and writing."""
-        return _zarr().open_group(self.store, mode="r+", path=self.stage)
+    def write(self, name: str, value: np.ndarray | sp.csr_matrix) -> None:
+        """Keep a result, with a digest by which it is recognised as complete."""
+        buffer = io.BytesIO()
+        if sp.issparse(value):
+            sp.save_npz(buffer, value, compressed=False)
+        else:
+            np.save(buffer, value, allow_pickle=False)
+        data = np.frombuffer(buffer.getvalue(), dtype=np.uint8)
+        group = _zarr().open_group(self.path, mode="r+", use_consolidated=False)
+        attributes = {"digest": _digest(data)}
+        group.create_array(name, data=data, chunks=data.shape, compressors=None, attributes=attributes, overwrite=True)
 
-    def finish(self, block: int) -> None:
-        """Mark a block as done."""
-        self.group()["done"][block] = True
+    def read(self, name: str) -> np.ndarray | sp.csr_matrix:
+        """A result; a ValueError where it is not there, or not complete."""
+        try:
+            array = _zarr().open_array(self.path, path=name, mode="r")
+            data = array[:]
+            complete = array.attrs.get("digest") == _digest(data)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f"{self.path} no longer holds {name}: {error} {AGAIN}") from error
+        if not complete:  # zarr gives zeros for numbers that are not there
+            raise ValueError(f"{self.path} no longer holds all of {name}. {AGAIN}")
+        buffer = io.BytesIO(data.tobytes())
+        return sp.load_npz(buffer) if data[:2].tobytes() == b"PK" else np.load(buffer, allow_pickle=False)
+
+
+def _digest(*parts: str | np.ndarray) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
+    return found.hexdigest()
 
 
 def _zarr():
@@ -99,86 +137,65 @@ class BlockedCells(Cells):
 
     def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
         """The sum over all blocks, in their order."""
+        import dask
+
         job = NearestNodes(nodes, function)
-        checkpoint, done = self._begin(job, stage)
-        tasks = [(_add_block, block, i, job, checkpoint, done[i]) for i, block in enumerate(self._delayed())]
-        total = None
-        for first, found in _computed(tasks, stage, self.report):
-            for i, part in enumerate(found, first):
-                if done[i]:
-                    part = _read_part(checkpoint, i)
-                total = part if total is None else total + part
-        return total
+        if self.store is None:
+            parts = self._computed([dask.delayed(_applied)(block, job) for block in self._blocks()], stage)
+        else:
+            parts = starmap(BlockStore.read, self._stored(job, stage))
+        return functools.reduce(add, parts)
 
     def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
         """A dask array: lazy without a store, and read from the store with one."""
+        import dask
         import dask.array
 
         X, job = self.X, NearestNodes(nodes, function)
+        meta = np.empty((0, 0), dtype)
         if self.store is None:
-            chunks = (X.chunks[0], (n_columns,))
-            return X.map_blocks(_applied, job, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
-        checkpoint, done = self._begin(job, stage)
-        group = checkpoint.group()
-        if "values" not in group:
-            group.create_array("values", shape=(X.shape[0], n_columns), chunks=(X.chunksize[0], n_columns), dtype=dtype)
-        starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
-        tasks = [
-            (_store_block, block, i, job, checkpoint, int(starts[i]), done[i])
-            for i, block in enumerate(self._delayed())
+            return X.map_blocks(_applied, job, dtype=dtype, chunks=(X.chunks[0], (n_columns,)), meta=meta)
+        blocks = [
+            dask.array.from_delayed(dask.delayed(_read_block)(*stored, dtype), (n_rows, n_columns), meta=meta)
+            for stored, n_rows in zip(self._stored(job, stage), X.chunks[0], strict=True)
         ]
-        for _ in _computed(tasks, stage, self.report):
-            pass
-        return dask.array.from_zarr(checkpoint.store, component=f"{stage}/values")
+        return dask.array.concatenate(blocks)
 
-    def _delayed(self) -> np.ndarray:
+    def _blocks(self) -> np.ndarray:
         return self.X.to_delayed().ravel()
 
-    def _begin(self, job: NearestNodes, stage: str) -> tuple[Checkpoint | None, np.ndarray]:
+    def _stored(self, job: NearestNodes, stage: str) -> Iterator[tuple[BlockStore, str]]:
+        """Where the result of each block is kept, once it is there."""
+        import dask
         from dask.base import tokenize
 
-        n_blocks = self.X.numblocks[0]
-        if self.store is None:
-            return None, np.zeros(n_blocks, dtype=bool)
-        # Workers may run in another folder; an address is one everywhere.
-        store = str(self.store) if "://" in str(self.store) else str(Path(self.store).absolute())
-        checkpoint = Checkpoint(store, stage)
-        return checkpoint, checkpoint.opened(tokenize(job, self.X.shape, self.X.chunksize), n_blocks)
+        store = BlockStore.opened(self.store)
+        token = tokenize(job, version("entropath_sc"))
+        # With its place in the name, no two tasks write the same result.
+        tasks = [dask.delayed(_store_block)(X, job, f"{token} {i}", store) for i, X in enumerate(self._blocks())]
+        return self._computed(tasks, stage)
+
+    def _computed(self, tasks: list, stage: str) -> Iterator[Any]:
+        import dask
+
+        for some in gen_batches(len(tasks), BLOCKS_AT_ONCE):
+            yield from dask.compute(*tasks[some])
+            self.report(stage, some.stop, len(tasks))
 
 
-def _add_block(X, i: int, function: Callable, checkpoint: Checkpoint | None) -> sp.csr_matrix:
-    part = _applied(X, function)
-    if checkpoint is not None:
-        group = checkpoint.group()
-        for name in ("data", "indices", "indptr"):
-            values = getattr(part, name)
-            group.create_array(f"{i}/{name}", data=values, overwrite=True)
-        group[str(i)].attrs["shape"] = list(part.shape)
-        checkpoint.finish(i)
-    return part
+def _store_block(X: np.ndarray, job: NearestNodes, token: str, store: BlockStore) -> tuple[BlockStore, str]:
+    """Where the result of a block is kept; computed unless it was there."""
+    X = np.asarray(X)
+    name = _digest(token, X.dtype.str, str(X.shape), X)
+    try:
+        store.read(name)
+    except ValueError:
+        store.write(name, _applied(X, job))
+    return store, name
 
 
-def _read_part(checkpoint: Checkpoint, i: int) -> sp.csr_matrix:
-    group = checkpoint.group()[str(i)]
-    parts = tuple(group[name][:] for name in ("data", "indices", "indptr"))
-    return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
-
-
-def _store_block(X, i: int, function: Callable, checkpoint: Checkpoint, start: int) -> None:
-    values = _applied(X, function)
-    checkpoint.group()["values"][start : start + len(values)] = values
-    checkpoint.finish(i)
-
-
-def _computed(tasks: list[tuple], stage: str, report: Report):
-    """(first block, results) of a batch of blocks at a time; nothing is computed for those that are done."""
-    import dask
-
-    for some in gen_batches(len(tasks), BLOCKS_AT_ONCE):
-        pending = [None if done else dask.delayed(run)(*arguments) for run, *arguments, done in tasks[some]]
-        found = dask.compute(*pending)
-        report(stage, some.stop, len(tasks))
-        yield some.start, found
+def _read_block(store: BlockStore, name: str, dtype: Any) -> np.ndarray:
+    return store.read(name).astype(dtype, copy=False)
 
 
 def _applied(X: np.ndarray, function: Callable):

@@ -24,6 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# A file name has at most 255 bytes, and fields add a word to the key.
+LONGEST_KEY = 200
 PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -49,8 +51,12 @@ def check_count(name: str, value: float, least: int) -> None:
 
 def check_key(key_added: str) -> None:
     """Refuse a prefix that files cannot hold."""
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise ValueError(f"key_added={key_added!r} must be a word without '/', which h5ad and zarr cannot store.")
+    fits = isinstance(key_added, str) and key_added.isprintable() and 0 < len(key_added.encode()) <= LONGEST_KEY
+    if not fits or "/" in key_added or "\\" in key_added or key_added.startswith(".") or key_added == "zarr.json":
+        raise ValueError(
+            f"key_added={key_added!r} must be a word without '/', '\\' and control characters, not begin with '.', and "
+            f"have at most {LONGEST_KEY} bytes: h5ad and zarr cannot store others."
+        )
 
 
 def check_depth(depth: float | str, settings: Settings) -> None:

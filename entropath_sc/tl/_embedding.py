@@ -13,9 +13,10 @@ from ..core import layout as layouts
 from ..core.pipeline import N_LANDMARKS, Embedded, embed
 from ._adata import Cells, Fields, cell_indices, check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for, threads
+from ._graphs import warn_of_residual
 from ._nodes import node_graph, stored_graph
 from ._progress import progress, say_if_compiling
-from ._reference import pca_offset
+from ._reference import pca_offset, row_marks
 
 PATHS = (
     "Paths of all lengths replace it; `depth=` says how far they wander, and preset='paper' is the published method."
@@ -102,7 +103,8 @@ def embedding(
         The `chosen` depth; `depths` around it, and how alike they rank the cells (`agreement`); the paper's `entropy`
         curve with its `knee`, and the `knee_range` on shorter curves.
     `adata.uns['entropath']['embedding']` : dict
-        `stress`, Kruskal's `stress_1`, `iterations` and `converged`.
+        `stress`, Kruskal's `stress_1`, `iterations` and `converged`; and `rows`, by which
+        :func:`~entropath_sc.tl.project` recognises positions that have changed since.
     `adata.uns['entropath']['landmarks']` : dict
         Where there are landmarks: the graph among them, and what :func:`~entropath_sc.tl.project` needs.
     `adata.uns['entropath']['pca_offset']` : array
@@ -117,7 +119,7 @@ def embedding(
     (300, 2)
     """
     check_object(adata)
-    keys = keys_for(adata, key_added)
+    keys = keys_for(adata, key_added, "merw_graph", "embedding")
     rule = landmarks if isinstance(landmarks, str) else None
     settings = settings_for(preset, depth=depth, landmarks=rule, n_project=n_project)
     check_count("n_components", n_components, 1)
@@ -154,7 +156,8 @@ def embedding(
     if nodes.chosen is not None:
         is_landmark[nodes.chosen] = True
         barcodes = adata.obs_names[nodes.chosen].to_numpy(dtype=object)
-        kept = {**stored_graph(nodes.graph, nodes.chosen, barcodes, values), "fingerprint": nodes.fingerprint}
+        kept = stored_graph(nodes.graph, nodes.chosen, barcodes, values, nodes.frame)
+        kept["fingerprint"] = nodes.fingerprint
     params = {
         "n_components": n_components,
         "n_landmarks": n_landmarks,
@@ -167,11 +170,16 @@ def embedding(
         "preset": preset,
         "random_state": random_state,
     }
+    warn_of_residual(found.depth.residual)
+    parts: dict[str, Any] = {**diagnostics(found), "landmarks": kept, "pca_offset": pca_offset(adata, nodes.use_rep)}
+    parts["embedding"]["rows"] = row_marks(
+        adata, nodes.use_rep, nodes.n_pcs, None if nodes.chosen is not None else coordinates
+    )
     fields = Fields(
         obs={keys.landmark: is_landmark},
         obsm={keys.coordinates: coordinates},
         params={"embedding": params},
-        parts={**diagnostics(found), "landmarks": kept, "pca_offset": pca_offset(adata, nodes.use_rep)},
+        parts=parts,
     )
     done = write(adata, keys, fields.add(nodes.fields), copy=copy)
     logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata.obsm)")

@@ -6,20 +6,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scanpy as sc
 import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
-from ..core.ensemble import equalise
+from ..core.ensemble import STEP_RANGE, equalise
 from ..core.graph import Bridges, Graph, graph_of_cells
 from ..core.kernel import Kernel
 from ..core.neighbors import knn_distances
 from ..core.perron import log_stationary, perron_pair, transition_matrix
 from ..core.pipeline import N_NEIGHBORS, PRESETS, Settings
-from ._adata import Fields, fingerprint, has_representation, neighbor_distances, picked, representation
+from ._adata import Fields, fingerprint, has_representation, named, neighbor_distances, picked, representation
 from ._blocks import is_lazy
 from ._checks import check_count, warn
+
+# Numerical: how far the paper's walk may miss its equation before users are warned. The solver aims at 1e-6.
+LARGEST_RESIDUAL = 1e-3
+PLACEHOLDER = "Is it a placeholder? Compute a PCA and neighbours, or name another representation with `use_rep=`."
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Source:
     X: Any
     params: dict[str, Any]
     fingerprint: str
+    barcodes: pd.Index
 
 
 def find_source(
@@ -49,6 +55,8 @@ def find_source(
             "neighbors_key reads a graph, use_rep, n_pcs and n_neighbors search a new one: give one or the other, not "
             "both."
         )
+    if adata.n_obs < 2:
+        raise ValueError("`adata` has one cell, and a graph needs at least two.")
     found = None if searching else neighbor_distances(adata, neighbors_key)
     if found is not None:
         distances, stored = found
@@ -56,17 +64,22 @@ def find_source(
         X = None if use_rep is None else representation(adata, use_rep, n_pcs, lazy=True)[0]
         params = {"neighbors_key": neighbors_key or "neighbors", "use_rep": use_rep, "n_pcs": n_pcs}
         params["n_neighbors"] = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
-        return Source(distances, X, params, fingerprint(distances.data, distances.indices, distances.indptr))
+        if not distances.data.any():
+            raise ValueError(f"adata.uns[{params['neighbors_key']!r}] has all cells in one place. {PLACEHOLDER}")
+        mark = fingerprint(distances.data, distances.indices, distances.indptr)
+        return Source(distances, X, params, mark, adata.obs_names)
     n_neighbors = N_NEIGHBORS if n_neighbors is None else n_neighbors
     check_count("n_neighbors", n_neighbors, 2)
     X, use_rep = representation(adata, use_rep, n_pcs, lazy=True)
-    if adata.n_obs < n_neighbors + 1:
+    if adata.n_obs < n_neighbors:
         raise ValueError(
-            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} cells, but adata has {adata.n_obs}. "
-            "Lower `n_neighbors`."
+            f"n_neighbors={n_neighbors} needs at least {n_neighbors} cells, but adata has {adata.n_obs}. "
+            f"Run `ep.tl.merw_graph(adata, n_neighbors={max(adata.n_obs // 2, 2)})`."
         )
+    if not is_lazy(X) and not np.ptp(X, axis=0).any():
+        raise ValueError(f"All cells are in one place in {use_rep!r}. {PLACEHOLDER}")
     params = {"neighbors_key": None, "use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": n_neighbors}
-    return Source(None, X, params, content(X))
+    return Source(None, X, params, content(X), adata.obs_names)
 
 
 def content(X: Any) -> str:
@@ -120,12 +133,20 @@ def make_graph(
     if distances is None:
         distances = knn_distances(X, source.params["n_neighbors"], random_state=extra["random_state"])
     _check_components(distances, X, disconnected)
+    outliers = source.barcodes[_far_from_all(distances)]
+    if len(outliers):
+        warn(
+            f"{len(outliers)} cells are more than {STEP_RANGE:g} typical neighbour distances away from all others: "
+            f"{named(outliers, 5)}. They hardly change the order of the others; consider removing them."
+        )
     graph, bandwidths = graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)
     kernel = Kernel.fitted(settings.decay, settings.bandwidth, distances.data, bandwidths)
     params = {**source.params, "decay": settings.decay, "bandwidth": settings.bandwidth, "disconnected": disconnected}
     params |= {"transitions": transitions, **extra}
     part = {
         "fingerprint": source.fingerprint,
+        "edges": fingerprint(np.sort(graph.affinity.data)),
+        "outliers": outliers.to_numpy(dtype=object),
         "unit": kernel.length,
         "typical_bandwidth": kernel.typical,
         "component_sizes": graph.bridges.component_sizes,
@@ -138,6 +159,7 @@ def make_graph(
         mass = np.exp(log_stationary(A, perron.log_psi))
         part |= {"lambda_max": perron.lambda_max, "residual": perron.residual}
         walk = transition_matrix(A, perron.log_psi) if transitions else None
+        warn_of_residual(perron.residual)
     elif transitions:
         walk = (sp.diags(scale) @ (A + sp.eye_array(graph.n_nodes)) @ sp.diags(scale)).tocsr()
     lengths = sp.csr_matrix((graph.lengths, A.indices, A.indptr), shape=A.shape)
@@ -149,6 +171,22 @@ def make_graph(
         parts={"graph": part},
     )
     return CellGraph(graph, params, fields)
+
+
+def _far_from_all(distances: sp.csr_matrix) -> np.ndarray:
+    """Which cells are so far from their nearest neighbour that the cost of the step to it is clipped."""
+    nearest = np.full(distances.shape[0], np.inf)
+    np.minimum.at(nearest, np.repeat(np.arange(len(nearest)), np.diff(distances.indptr)), distances.data)
+    return np.isfinite(nearest) & (nearest > STEP_RANGE * np.median(distances.data))
+
+
+def warn_of_residual(residual: float | None) -> None:
+    """Say so where the leading eigenvector of the paper's walk was not found."""
+    if residual is not None and residual > LARGEST_RESIDUAL:
+        warn(
+            f"The maximum entropy random walk was not found: its equation holds only up to a relative error of "
+            f"{residual:.1g}. Use more neighbours, remove outlying cells, or leave `preset` out."
+        )
 
 
 def described(sizes: np.ndarray) -> str:
@@ -174,7 +212,7 @@ def _check_components(distances: sp.csr_matrix, X: np.ndarray | None, disconnect
 def asked_for(adata: AnnData, keys: Keys, use_rep: str | None = None) -> dict[str, Any] | None:
     """The options of the stored graph where `merw_graph` was called to make it; None for one made on the way."""
     params = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
-    if params is None or params["automatic"] or not {keys.affinity, keys.lengths} <= set(adata.obsp):
+    if params is None or params["automatic"]:
         return None
     return params if use_rep in (None, params.get("use_rep")) else None
 
@@ -207,14 +245,17 @@ def cell_graph(
 ) -> CellGraph:
     """The stored graph where it is one of this source, as asked for or of this preset; else a new one."""
     asked, entry = asked_for(adata, keys, use_rep), adata.uns.get(keys.uns, {})
-    params, part = entry.get("params", {}).get("merw_graph"), entry.get("graph")
-    is_there = part is not None and {keys.affinity, keys.lengths} <= set(adata.obsp)
-    if source is None and int(np.sum(part["component_sizes"])) != adata.n_obs:
-        raise ValueError(
-            f"adata.obsp[{keys.affinity!r}] was made for other cells, and what it was made of is not in `adata`. Run "
-            "`ep.tl.merw_graph(adata, use_rep=...)`."
-        )
-    fits = is_there and (source is None or source.fingerprint == part["fingerprint"])
+    params, part = entry.get("params", {}).get("merw_graph"), entry.get("graph", {})
+    is_there = {keys.affinity, keys.lengths} <= set(adata.obsp) and params is not None
+    if source is None:  # cells in another order are the same graph, a subset is not
+        fits = is_there and part.get("edges") == fingerprint(np.sort(adata.obsp[keys.affinity].data))
+        if not fits:
+            raise ValueError(
+                f"adata.obsp[{keys.affinity!r}] is gone or was made for other cells, and what it was made of is not in "
+                "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`."
+            )
+    else:
+        fits = is_there and part.get("fingerprint") == source.fingerprint
     if fits and (asked is not None or params["preset"] == preset):
         if params["preset"] != preset and params["bandwidth"] == "tempered":
             warn(
@@ -227,7 +268,10 @@ def cell_graph(
     extra: dict[str, Any] = {"preset": preset, "random_state": random_state, "automatic": True}
     disconnected, transitions = "bridge", False
     if asked is not None:
-        warn("The neighbours or positions that the graph was made of have changed: it is made again.")
+        if is_there:
+            warn("The neighbours or positions that the graph was made of have changed: it is made again.")
+        else:
+            warn(f"The graph is no longer in adata.obsp[{keys.affinity!r}]: it is made again, with the same options.")
         settings = replace(PRESETS[asked["preset"]], decay=float(asked["decay"]), bandwidth=str(asked["bandwidth"]))
         disconnected, transitions = str(asked["disconnected"]), bool(asked["transitions"])
         extra = {"preset": asked["preset"], "random_state": int(asked["random_state"]), "automatic": False}

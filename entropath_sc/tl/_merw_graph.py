@@ -88,7 +88,8 @@ def merw_graph(
     `adata.obs['entropath_stationary']` : float
         Stationary mass of each cell, with `preset='paper'`. By default the walk is equalised: all have the same mass.
     `adata.uns['entropath']['graph']` : dict
-        `component_sizes`, `bridges` with their `bridge_lengths`, and a `fingerprint` of what the graph was made of.
+        `component_sizes`, `bridges` with their `bridge_lengths`, barcodes of cells far from all others (`outliers`),
+        and a `fingerprint` of what the graph was made of.
 
     Examples
     --------
@@ -99,7 +100,7 @@ def merw_graph(
     (300, 300)
     """
     check_object(adata)
-    keys = keys_for(adata, key_added)
+    keys = keys_for(adata, key_added, "merw_graph")
     settings = settings_for(preset, decay=decay, bandwidth=bandwidth)
     check_choice("disconnected", disconnected, DISCONNECTED)
     check_count("random_state", random_state, 0)

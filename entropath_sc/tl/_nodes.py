@@ -13,6 +13,7 @@ from anndata import AnnData
 
 from .._keys import Keys
 from ..core.cells import Cells
+from ..core.frame import Frame
 from ..core.graph import Bridges, Graph
 from ..core.nodes import Nodes
 from ..core.pipeline import N_LANDMARKS, Order, Settings, landmark_graph
@@ -27,7 +28,8 @@ from ._graphs import CellGraph, asked_for, cell_graph, content, described, sourc
 class NodeGraph:
     """A graph, the cells that are its landmarks (None: all cells are nodes), and how to read all cells.
 
-    ``fields`` hold a graph of cells that had to be made; ``fingerprint`` tells of what, and how, landmarks were made.
+    ``fields`` hold a graph of cells that had to be made; ``fingerprint`` tells of what, and how, landmarks were made;
+    ``frame`` is what they are positioned in.
     """
 
     graph: Graph
@@ -37,6 +39,11 @@ class NodeGraph:
     cells: Cells | None = None
     fields: Fields | None = None
     fingerprint: str | None = None
+    frame: Frame | None = None
+
+    def carried_by(self, adata: AnnData, keys: Keys, values: np.ndarray) -> list[np.ndarray | None]:
+        """What new cells get values from besides positions: all cells, with their scales; of landmarks nothing."""
+        return [] if self.chosen is not None else [values, (self.fields or adata).obsm.get(keys.scales)]
 
 
 def node_graph(
@@ -79,7 +86,8 @@ def node_graph(
             "Landmarks need positions, and what the neighbours were searched in is not in `adata`. Put it back, name "
             "another representation with `use_rep=`, or raise `n_landmarks` above the number of cells."
         )
-    cells = cells_of(source.X, report, store)
+    frame = Frame() if is_lazy(source.X) else Frame.of(source.X)
+    cells = cells_of(source.X, frame, report, store)
     made = of_cells() if joined and not is_lazy(source.X) else None
     if given is not None:
         include, n_landmarks = given if include is None else np.union1d(given, include), 0
@@ -96,7 +104,7 @@ def node_graph(
         chosen = landmarks.cells
         warn_of_components(graph.bridges, "landmarks")
     fields = None if made is None else made.fields
-    return NodeGraph(graph, params["use_rep"], params["n_pcs"], chosen, cells, fields, mark)
+    return NodeGraph(graph, params["use_rep"], params["n_pcs"], chosen, cells, fields, mark, frame)
 
 
 def warn_of_components(bridges: Bridges, what: str) -> None:
@@ -108,13 +116,19 @@ def warn_of_components(bridges: Bridges, what: str) -> None:
         )
 
 
-def stored_nodes(nodes: Nodes) -> dict[str, Any]:
+def stored_nodes(nodes: Nodes, frame: Frame | None) -> dict[str, Any]:
     """Where landmarks are, as it is kept in `uns`."""
-    return {"positions": nodes.positions, "bandwidths": nodes.bandwidths, "n_project": nodes.n_project}
+    kept = {"positions": nodes.positions, "bandwidths": nodes.bandwidths, "n_project": nodes.n_project}
+    return kept if frame is None else {**kept, "centre": frame.centre, "length": frame.length}
 
 
 def stored_order(
-    found: Order, ends: list[np.ndarray], nodes: Nodes | None, use_rep: str | None, at_landmarks: np.ndarray | None
+    found: Order,
+    ends: list[np.ndarray],
+    nodes: Nodes | None,
+    use_rep: str | None,
+    at_landmarks: np.ndarray | None,
+    frame: Frame | None = None,
 ) -> dict[str, Any]:
     """An order as it is kept in `uns`, with the barcodes of its ends; landmarks carry it to new cells."""
     part: dict[str, Any] = {
@@ -128,7 +142,7 @@ def stored_order(
     }
     if nodes is not None:
         kept = {"potential": found.potentials[:, 0], "pseudotime": at_landmarks}
-        part["landmarks"] = {**stored_nodes(nodes), **kept}
+        part["landmarks"] = {**stored_nodes(nodes, frame), **kept}
     return part
 
 
@@ -137,10 +151,18 @@ def restored_nodes(stored: Mapping[str, Any]) -> Nodes:
     return Nodes(np.asarray(stored["positions"]), np.asarray(stored["bandwidths"]), int(stored["n_project"]))
 
 
-def stored_graph(graph: Graph, cells: np.ndarray, barcodes: np.ndarray, coordinates: np.ndarray) -> dict[str, Any]:
+def restored_frame(stored: Mapping[str, Any]) -> Frame:
+    """What the landmarks that were kept are positioned in."""
+    centre = stored.get("centre", 0.0)
+    return Frame(centre if np.ndim(centre) else 0.0, float(stored.get("length", 1.0)))
+
+
+def stored_graph(
+    graph: Graph, cells: np.ndarray, barcodes: np.ndarray, coordinates: np.ndarray, frame: Frame | None = None
+) -> dict[str, Any]:
     """Landmarks and the graph among them, as they are kept in `uns`."""
     return {
-        **stored_nodes(graph.nodes),
+        **stored_nodes(graph.nodes, frame),
         "cells": cells,
         "barcodes": barcodes,
         "coordinates": coordinates,

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
 
-from .._keys import DEFAULT_KEY, Keys
+from .._keys import DEFAULT_KEY, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
 from ._adata import Fields, cells_of, check_object, keys_for, named, representation, write
 from ._checks import threads, warn
@@ -93,9 +93,10 @@ def project(
     """
     check_object(adata_new)
     check_object(adata_ref)
-    keys = keys_for(adata_ref, key_added)
-    keys_for(adata_new, key_added)
     labels = [labels] if isinstance(labels, str) else list(labels or [])
+    _check_labels(adata_ref, Keys(key_added), labels)
+    keys_for(adata_new, key_added, "embedding", "project", labels=labels)
+    keys = keys_for(adata_ref, key_added)
     reference, order = read_reference(adata_ref, keys), read_order(adata_ref, keys)
     start = logg.info("projecting cells onto a reference")
     projection = _projection(adata_ref, reference, labels)
@@ -105,14 +106,14 @@ def project(
             X = scores = _reference_scores(adata_new, adata_ref, reference, keys)
         else:
             X = _representation_like(adata_new, adata_ref, reference.use_rep, reference.nodes, reference.sliced)
-        cells = cells_of(X, report, store)
+        cells = cells_of(X, reference.frame, report, store)
         found = cells.map(reference.nodes, projection, projection.n_columns, np.float64, f"{keys.key}_projected")
         coordinates = found[:, : projection.n_components].astype(np.float32)
         rest = np.asarray(found[:, projection.n_components :])
         if order is not None:
             if scores is None or order.use_rep != reference.use_rep:
                 X = _representation_like(adata_new, adata_ref, order.use_rep, order.nodes, sliced=True)
-            cells = cells_of(X[:, : order.nodes.positions.shape[1]], report, store)
+            cells = cells_of(X[:, : order.nodes.positions.shape[1]], order.frame, report, store)
             found_order = cells.map(order.nodes, order.function, 2, np.float64, f"{keys.key}_projected_order")
             found_order = order.columns(np.asarray(found_order))
     columns = projection.columns(rest, keys)
@@ -124,11 +125,9 @@ def project(
         fields.obsm[reference.use_rep] = scores
     if adata_new is not adata_ref:
         _forget_own(adata_new, keys, fields)
-    done = write(adata_new, keys, fields, copy=copy)
-    target = adata_new if done is None else done
     for label in labels:
         if f"{label}_colors" in adata_ref.uns:
-            target.uns[f"{keys.key}_{label}_colors"] = adata_ref.uns[f"{label}_colors"]
+            fields.uns[f"{keys.carried(label)}_colors"] = adata_ref.uns[f"{label}_colors"]
     middle = float(np.median(columns[keys.remoteness]))
     if middle > SUSPICIOUS_REMOTENESS:
         warn(
@@ -136,8 +135,22 @@ def project(
             f"each other (adata_new.obs[{keys.remoteness!r}]). Have they the same principal components, were they "
             "normalised in the same way, and batch effects removed?"
         )
+    done = write(adata_new, keys, fields, copy=copy)
     logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata_new.obsm)")
     return done
+
+
+def _check_labels(adata_ref: AnnData, keys: Keys, labels: list[str]) -> None:
+    """Refuse columns that are not there, and those whose results would have the names of other ones."""
+    taken = {name for _, name in keys.fields(STEPS)}
+    for label in labels:
+        if label not in adata_ref.obs:
+            there = named(adata_ref.obs.columns)
+            raise KeyError(f"labels: there is no column adata_ref.obs[{label!r}]; there is {there}.")
+        new = {name for _, name in keys.fields([], [label])}
+        if clash := sorted(new & taken):
+            raise ValueError(f"labels: {label!r} would be carried to {clash[0]!r}, which is another result. Rename it.")
+        taken |= new
 
 
 def _forget_own(adata_new: AnnData, keys: Keys, fields: Fields) -> None:
@@ -269,8 +282,6 @@ def _projection(adata_ref: AnnData, reference: Reference, labels: list[str]) -> 
 
 
 def _landmark_labels(adata_ref: AnnData, reference: Reference, label: str) -> pd.Series:
-    if label not in adata_ref.obs:
-        raise KeyError(f"labels: there is no column adata_ref.obs[{label!r}]; there is {named(adata_ref.obs.columns)}.")
     if reference.all_cells:
         return adata_ref.obs[label]
     if not adata_ref.obs_names.is_unique:

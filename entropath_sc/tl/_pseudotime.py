@@ -11,8 +11,10 @@ from .._keys import DEFAULT_KEY
 from ..core.pipeline import SCALINGS, Settings, order, pinned, root_in, scaled, terminal_corrected
 from ._adata import Cells, Fields, cell_indices, check_object, is_category, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for
+from ._graphs import warn_of_residual
 from ._nodes import NodeGraph, node_graph, stored_order
 from ._progress import progress
+from ._reference import row_marks
 
 SMOOTH = (
     "The order needs no refinement: paths of all lengths average over noise themselves. A larger `depth=` smooths more."
@@ -83,7 +85,7 @@ def pseudotime(
     `adata.uns['entropath']['pseudotime']` : dict
         `roots` and `terminals` as barcodes, whether `'cells'` or `'landmarks'` carried the order (`on`), the `depth`,
         the largest relative error of the equation that was solved (`residual`), and what
-        :func:`~entropath_sc.tl.project` needs.
+        :func:`~entropath_sc.tl.project` needs; it recognises by `rows` what has changed since.
 
     Examples
     --------
@@ -94,7 +96,7 @@ def pseudotime(
     0.0
     """
     check_object(adata)
-    keys = keys_for(adata, key_added)
+    keys = keys_for(adata, key_added, "merw_graph", "pseudotime")
     settings = settings_for(preset, depth=depth)
     check_choice("scaling", scaling, SCALINGS)
     if n_landmarks is not None:
@@ -119,7 +121,11 @@ def pseudotime(
         pseudotime = terminal_corrected(pseudotime, towards, settings)
     at_landmarks = None if nodes.chosen is None else pseudotime[nodes.chosen]
     barcodes = [adata.obs_names[cells].to_numpy(dtype=object) for cells in ends]
-    part = stored_order(found, barcodes, nodes.graph.nodes, nodes.use_rep, at_landmarks)
+    part = stored_order(found, barcodes, nodes.graph.nodes, nodes.use_rep, at_landmarks, nodes.frame)
+    part["n_pcs"] = nodes.n_pcs
+    part["rows"] = row_marks(adata, nodes.use_rep, nodes.n_pcs, *nodes.carried_by(adata, keys, potential))
+    if settings.is_published:
+        warn_of_residual(found.residual)
     fields = Fields(
         obs={keys.pseudotime: pseudotime, keys.potential: potential},
         params={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,21 +13,52 @@ from anndata import AnnData
 
 from .._keys import Keys
 from ..core.ensemble import PassagesOfNeighbors
+from ..core.frame import Frame
 from ..core.kernel import Kernel
 from ..core.nodes import Interpolator, Nodes
 from ._adata import has_representation, picked, representation
-from ._nodes import restored_nodes
+from ._blocks import is_lazy
+from ._nodes import restored_frame, restored_nodes
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
 OFFSET_CELLS = 20
 OFFSET_TOLERANCE = 1e-3
 
 
+def row_marks(adata: AnnData, use_rep: str | None, n_pcs: int | None, *values: np.ndarray | None) -> np.ndarray | None:
+    """A number for each cell, by which its position, together with values, is recognised.
+
+    They go with a cell into a subset, another order and another name. None where positions are not known, or not read.
+    """
+    if use_rep is None or not has_representation(adata, use_rep):
+        return None
+    if is_lazy(adata.X if use_rep == "X" else adata.obsm[use_rep]):
+        return None
+    X = representation(adata, use_rep, None)[0][:, :n_pcs]
+    table = np.column_stack([X, *(value for value in values if value is not None)])
+    return pd.util.hash_pandas_object(pd.DataFrame(table), index=False).to_numpy()
+
+
+def _check_rows(adata: AnnData, part: Mapping, use_rep: str, n_pcs: int | None, command: str, *values: Any) -> None:
+    """Refuse a reference some of whose cells have other positions, or other results, than were computed together."""
+    found = row_marks(adata, use_rep, n_pcs, *values) if "rows" in part else None
+    if found is not None and (changed := np.count_nonzero(~np.isin(found, part["rows"]))):
+        raise ValueError(
+            f"The reference has changed since `ep.tl.{command}`: {changed} of its {adata.n_obs} cells have other "
+            f"positions in {use_rep!r}, or other results, than then. Run `ep.tl.{command}` on it again."
+        )
+
+
+def _columns(params: Mapping) -> int | None:
+    return None if params.get("n_pcs") is None else int(params["n_pcs"])
+
+
 @dataclass(frozen=True)
 class Reference:
-    """The embedded cells of a reference (landmarks, or all of its cells), and their coordinates."""
+    """The embedded cells of a reference (landmarks, or all of its cells) in a frame, and their coordinates."""
 
     nodes: Nodes
+    frame: Frame
     cells: pd.Index
     coordinates: np.ndarray
     all_cells: bool
@@ -42,27 +74,35 @@ def read_reference(adata: AnnData, keys: Keys) -> Reference:
         raise ValueError(
             f"The reference has no embedding in adata_ref.uns[{keys.uns!r}]. Run `ep.tl.embedding(adata_ref)` first."
         )
+    use_rep, n_pcs = params.get("use_rep"), _columns(params)
     if "landmarks" in entry:
+        _check_rows(adata, entry["embedding"], use_rep, n_pcs, "embedding")
         stored = entry["landmarks"]
         cells, coordinates = pd.Index(stored["barcodes"]), np.asarray(stored["coordinates"])
-        return Reference(restored_nodes(stored), cells, coordinates, False, str(params["use_rep"]), "n_pcs" in params)
-    nodes = _all_nodes(adata, keys, params.get("use_rep"), int(params["n_project"]))
+        nodes, frame = restored_nodes(stored), restored_frame(stored)
+        return Reference(nodes, frame, cells, coordinates, False, str(use_rep), n_pcs is not None)
+    if keys.coordinates not in adata.obsm:
+        raise ValueError(f"The reference lacks adata_ref.obsm[{keys.coordinates!r}]. Run `ep.tl.embedding(adata_ref)`.")
     coordinates = np.asarray(adata.obsm[keys.coordinates])
-    return Reference(nodes, adata.obs_names, coordinates, True, str(params["use_rep"]), "n_pcs" in params)
+    _check_rows(adata, entry["embedding"], use_rep, n_pcs, "embedding", coordinates)
+    nodes, frame = _all_nodes(adata, keys, use_rep, n_pcs, int(params["n_project"]))
+    return Reference(nodes, frame, adata.obs_names, coordinates, True, str(use_rep), n_pcs is not None)
 
 
-def _all_nodes(adata: AnnData, keys: Keys, use_rep: str | None, n_project: int) -> Nodes:
-    """All cells of a reference, where they are."""
+def _all_nodes(
+    adata: AnnData, keys: Keys, use_rep: str | None, n_pcs: int | None, n_project: int
+) -> tuple[Nodes, Frame]:
+    """All cells of a reference, where they are, and the frame of their positions."""
     if use_rep is None or not has_representation(adata, use_rep) or keys.scales not in adata.obsm:
         name = "the representation behind its neighbours" if use_rep is None else f"adata_ref.obsm[{use_rep!r}]"
         raise ValueError(
             f"The reference lacks {name} or adata_ref.obsm[{keys.scales!r}], so nothing can be placed in it. Run "
             "`ep.tl.merw_graph(adata_ref, use_rep=...)` and `ep.tl.embedding(adata_ref)` again."
         )
-    params = adata.uns[keys.uns]["params"]["merw_graph"]
-    n_pcs = None if params.get("n_pcs") is None else int(params["n_pcs"])
-    X = np.ascontiguousarray(representation(adata, use_rep, n_pcs)[0], dtype=np.float32)
-    return Nodes(X, np.asarray(adata.obsm[keys.scales])[:, 0], min(n_project, len(X)))
+    X = representation(adata, use_rep, n_pcs)[0]
+    frame = Frame.of(X)
+    bandwidths = np.asarray(adata.obsm[keys.scales])[:, 0] / frame.length
+    return Nodes(np.ascontiguousarray(frame(X), dtype=np.float32), bandwidths, min(n_project, len(X))), frame
 
 
 @dataclass(frozen=True)
@@ -70,6 +110,7 @@ class ReferenceOrder:
     """How new cells get the order of a reference: as a function of their nearest nodes, and from its own values."""
 
     nodes: Nodes
+    frame: Frame
     function: Any
     use_rep: str
     potential: np.ndarray
@@ -91,28 +132,37 @@ def read_order(adata: AnnData, keys: Keys) -> ReferenceOrder | None:
     part = entry.get("pseudotime")
     if part is None or keys.potential not in adata.obs:
         return None
+    if keys.pseudotime not in adata.obs:
+        raise ValueError(f"The reference lacks adata_ref.obs[{keys.pseudotime!r}]. Run `ep.tl.pseudotime` on it again.")
     potential, pseudotime = (adata.obs[name].to_numpy(dtype=np.float64) for name in (keys.potential, keys.pseudotime))
-    own = str(part.get("use_rep")), potential, pseudotime, "terminals" not in part
+    use_rep, n_pcs = part.get("use_rep"), _columns(part)
+    scales = adata.obsm.get(keys.scales)
+    carried_by = [] if "landmarks" in part else [potential, scales]
+    _check_rows(adata, part, use_rep, n_pcs, "pseudotime", *carried_by)
+    own = str(use_rep), potential, pseudotime, "terminals" not in part
     if "landmarks" in part:
         stored = part["landmarks"]
         nodes, values = restored_nodes(stored), np.column_stack([stored["potential"], stored["pseudotime"]])
-        return ReferenceOrder(nodes, Interpolator(nodes, values), *own)
+        return ReferenceOrder(nodes, restored_frame(stored), Interpolator(nodes, values), *own)
     made = entry["params"]["merw_graph"]
-    nodes = _all_nodes(adata, keys, part.get("use_rep"), int(made["n_neighbors"]) - 1)
+    nodes, frame = _all_nodes(adata, keys, use_rep, n_pcs, int(made["n_neighbors"]) - 1)
     if "unit" not in part:  # the paper's
         values = np.column_stack([potential, pseudotime])
-        return ReferenceOrder(nodes, Interpolator(nodes, values, exact=True), *own)
-    graph = entry["graph"]
+        return ReferenceOrder(nodes, frame, Interpolator(nodes, values, exact=True), *own)
+    unit, typical, step = (
+        float(value) / frame.length
+        for value in (entry["graph"]["unit"], entry["graph"]["typical_bandwidth"], part["unit"])
+    )
     function = PassagesOfNeighbors(
-        Kernel(float(made["decay"]), str(made["bandwidth"]), float(graph["unit"]), float(graph["typical_bandwidth"])),
+        Kernel(float(made["decay"]), str(made["bandwidth"]), unit, typical),
         nodes.bandwidths,
-        np.asarray(adata.obsm[keys.scales])[:, 1],
+        np.asarray(scales)[:, 1],
         potential,
         pseudotime,
-        float(part["unit"]),
+        step,
         float(part["depth"]),
     )
-    return ReferenceOrder(nodes, function, *own)
+    return ReferenceOrder(nodes, frame, function, *own)
 
 
 def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:

@@ -1,0 +1,345 @@
+"""Kill, interrupt and starve the package, and look at what is left.
+
+    python benchmarks/torture.py --kills 50 --interrupts 200
+
+Out-of-core jobs are killed (SIGKILL) at random times: the process itself, or a worker of a `distributed` cluster. Tools
+in memory are interrupted at random times by a signal, and at random lines of the package. Commands meet a full disk and
+a folder that cannot be written. After each, the input must have the same bytes, an object all of its old fields or all
+of its new ones, and the same call must then give what an undisturbed one gives. Exits with 1 where one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import hashlib
+import io
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import scipy.sparse as sp
+import zarr
+
+import entropath_sc as ep
+from entropath_sc.cli import main as command
+from entropath_sc.tl import _blocks
+
+N_CELLS, N_COLUMNS, BLOCK = 12_000, 20, 500
+# A call that hangs ends the script, with a traceback.
+LONGEST_CALL = 300
+PACKAGES = tuple(str(Path(module.__file__).parent) for module in (ep, ad))
+COLUMNS = ("what", "tried", "hit", "input changed", "half written", "wrong afterwards")
+
+BLOCKS = ("--out-of-core",)
+
+Table = dict[str, Counter]
+
+
+def digest(path: Path) -> str:
+    """Of all files in a folder, or of a file."""
+    found = hashlib.blake2b(digest_size=16)
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            found.update(str(file.relative_to(path)).encode())
+            found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def make_cells(folder: Path, seed: int) -> Path:
+    rng = np.random.default_rng(seed)
+    along = np.sort(rng.uniform(0, 10, N_CELLS))
+    X = np.column_stack([np.cos(along), np.sin(along), along, *rng.normal(0, 0.3, (N_COLUMNS - 3, N_CELLS))])
+    adata = ad.AnnData(np.zeros((N_CELLS, 1), dtype=np.float32))
+    adata.obs_names = [f"cell_{i}" for i in range(N_CELLS)]
+    adata.write_zarr(folder / "in.zarr")
+    obsm = zarr.open_group(folder / "in.zarr", use_consolidated=False)["obsm"]
+    made = obsm.create_array("X_pca", data=X.astype(np.float32), chunks=(BLOCK, N_COLUMNS))
+    made.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    zarr.consolidate_metadata(str(folder / "in.zarr"))
+    return folder / "in.zarr"
+
+
+def job(source: Path, target: Path, *options: str) -> list[str]:
+    return ["run", str(source), "-o", str(target), "--n-landmarks", "300", "--root", "cell_0", "--quiet", *options]
+
+
+def quietly(arguments: list[str]) -> tuple[int, str]:
+    """The exit code of a command, and what it said."""
+    said = io.StringIO()
+    faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            code = command(arguments)
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        except Exception:
+            traceback.print_exc()
+            code = -1
+    faulthandler.cancel_dump_traceback_later()
+    return code, said.getvalue()
+
+
+class Jobs:
+    """A job, out of core and in memory, with the output that it should have."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.source, self.folder = make_cells(folder, seed), folder
+        self.before, self.expected = digest(self.source), {}
+        for how in ((), BLOCKS):
+            began = time.perf_counter()
+            code, said = quietly(job(self.source, folder / "expected.zarr", *how))
+            self.seconds = time.perf_counter() - began
+            if code:
+                sys.exit(f"The undisturbed job failed:\n{said}")
+            self.expected[how] = digest(folder / "expected.zarr")
+            shutil.rmtree(folder / "expected.zarr")
+
+    def look(self, found: Counter, target: Path, how: tuple[str, ...] = BLOCKS, *options: str) -> None:
+        """Count what is wrong, run the same command again, and count what is wrong then."""
+        found["tried"] += 1
+        found["input changed"] += digest(self.source) != self.before
+        found["half written"] += target.exists() and digest(target) != self.expected[how]
+        code, said = quietly(job(self.source, target, "--overwrite", *how, *options))
+        left = {path.name for path in target.parent.iterdir() if not path.name.startswith(".")}
+        if code or digest(target) != self.expected[how] or not left <= {"in.zarr", target.name}:
+            found["wrong afterwards"] += 1
+            print(f"exit code {code}, there is {left}\n{said}", file=sys.stderr)
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def kill_processes(jobs: Jobs, n: int, found: Counter) -> None:
+    for _ in range(n):
+        target = jobs.folder / "out.zarr"
+        arguments = [sys.executable, __file__, "--child", str(jobs.source), str(target)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            child.stdout.readline()  # it has imported the package
+            time.sleep(random.uniform(0, 1.2 * jobs.seconds))
+            child.kill()
+        found["hit"] += child.returncode == -signal.SIGKILL
+        jobs.look(found, target)
+
+
+def kill_workers(jobs: Jobs, n: int, found: Counter) -> None:
+    from distributed import Client, LocalCluster
+
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with LocalCluster(**settings) as cluster, Client(cluster) as client:
+        scheduler = ["--scheduler", cluster.scheduler_address]
+        quietly(job(jobs.source, jobs.folder / "first.zarr", *BLOCKS, *scheduler))  # workers import and compile
+        shutil.rmtree(jobs.folder / "first.zarr")
+        for _ in range(n):
+            client.wait_for_workers(2, timeout=120)
+            pids = list(client.run(os.getpid).values())
+            killed: list[int] = []
+
+            def kill(pid: int = random.choice(pids), killed: list[int] = killed) -> None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+            timer = threading.Timer(random.uniform(0, jobs.seconds), kill)
+            timer.start()
+            quietly(job(jobs.source, jobs.folder / "out.zarr", *BLOCKS, *scheduler))
+            timer.join()
+            found["hit"] += len(killed)
+            jobs.look(found, jobs.folder / "out.zarr", BLOCKS, *scheduler)
+
+
+@contextlib.contextmanager
+def limited(folder: Path, kind: str) -> Iterator[None]:
+    """A folder on a disk that is full soon, or that cannot be written; root needs a file system of its own for it."""
+    as_root = os.geteuid() == 0
+    full = kind == "full disk"
+    if as_root:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=400k" if full else "ro", "tmpfs", str(folder)]
+        as_root = subprocess.run(mount, capture_output=True).returncode == 0
+    if as_root:
+        yield
+        subprocess.run(["umount", str(folder)], check=True)
+    elif full:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        yield
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    else:
+        folder.chmod(0o555)
+        yield
+        folder.chmod(0o755)
+
+
+def starve(jobs: Jobs, kind: str, found: Counter) -> None:
+    folder = jobs.folder / "disk"
+    for how in ((), BLOCKS):
+        folder.mkdir()
+        target = folder / "out.zarr"
+        with limited(folder, kind):
+            code, said = quietly(job(jobs.source, target, *how))
+            found["hit"] += code == 2 and len(said.splitlines()) == 1
+            found["half written"] += target.exists()
+            if kind == "full disk" and target.with_name("out.zarr.partial").exists():
+                shutil.copytree(folder, jobs.folder / "kept")
+        if (jobs.folder / "kept").exists():  # what was kept goes on where there is room
+            shutil.rmtree(folder, ignore_errors=True)
+            (jobs.folder / "kept").rename(folder)
+        jobs.look(found, target, how)
+        folder.rmdir()
+
+
+def state(adata: ad.AnnData) -> dict[str, str]:
+    """A digest of each field."""
+    fields = {
+        f"{place}/{name}": value for place in ("obs", "obsm", "obsp") for name, value in getattr(adata, place).items()
+    }
+    return {"X": fingerprint(adata.X), "uns": fingerprint(adata.uns)} | {k: fingerprint(v) for k, v in fields.items()}
+
+
+def fingerprint(value) -> str:
+    if isinstance(value, dict):
+        return repr([(name, fingerprint(part)) for name, part in sorted(value.items())])
+    if sp.issparse(value):
+        return repr([fingerprint(part) for part in (value.data, value.indices, value.indptr)])
+    value = np.asarray(value)
+    return hashlib.blake2b(value.tobytes() if value.dtype != object else repr(value.tolist()).encode()).hexdigest()
+
+
+def tools() -> dict[str, tuple[ad.AnnData, Callable[[ad.AnnData], None], list[ad.AnnData]]]:
+    """Of each tool, an object with older results, the call, and what else it reads."""
+    adata = ep.datasets.branching(n_cells=400, n_genes=100)
+    root = adata.uns["root"]
+    ep.tl.merw_graph(adata, use_rep="X_pca", n_neighbors=10)
+    ep.tl.embedding(adata, n_landmarks=150, depth=4)
+    ep.tl.pseudotime(adata, root=root, depth=4)
+    reference, new = adata[::2].copy(), adata[1::2].copy()
+    ep.tl.embedding(reference)
+    ep.tl.pseudotime(reference, root=reference.obs_names[0])
+    return {
+        "merw_graph": (adata, lambda a: ep.tl.merw_graph(a, use_rep="X_pca", n_neighbors=15), []),
+        "embedding": (adata, lambda a: ep.tl.embedding(a, n_landmarks=150, depth=10), []),
+        "pseudotime": (adata, lambda a: ep.tl.pseudotime(a, root=root, depth=10), []),
+        "project": (new, lambda a: ep.tl.project(a, reference, labels="branch"), [reference]),
+    }
+
+
+def _interrupt(*_) -> None:
+    raise KeyboardInterrupt
+
+
+class Lines:
+    """Counts the lines of the package and of anndata that run; raises an interrupt at one of them."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.count, self.at = 0, at
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_code.co_filename.startswith(PACKAGES):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self.at:
+                raise KeyboardInterrupt
+        return self
+
+    def run(self, call: Callable[[], None]) -> None:
+        sys.settrace(self)
+        try:
+            call()
+        finally:
+            sys.settrace(None)
+
+
+def interrupt(name: str, tool, n: int, table: Table) -> None:
+    base, call, read = tool
+    before, others = state(base), [state(other) for other in read]
+    fresh = base.copy()
+    call(fresh)
+    after, again, lines = state(fresh), base.copy(), Lines()
+    began = time.perf_counter()
+    call(again)
+    seconds = time.perf_counter() - began
+    traced = base.copy()
+    lines.run(lambda: call(traced))
+    if state(again) != after:
+        sys.exit(f"{name}: two calls differ, so nothing can be compared.")
+
+    def by_time(adata: ad.AnnData) -> None:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 1.05 * seconds))
+        try:
+            call(adata)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def by_line(adata: ad.AnnData) -> None:
+        Lines(random.randint(1, lines.count)).run(lambda: call(adata))
+
+    signal.signal(signal.SIGALRM, _interrupt)
+    for how, disturbed in (("signal", by_time), ("line", by_line)):
+        found = table.setdefault(f"interrupt by {how}, {name}", Counter())
+        for _ in range(n):
+            faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
+            adata = base.copy()
+            found["tried"] += 1
+            try:
+                disturbed(adata)
+            except KeyboardInterrupt:
+                found["hit"] += 1
+            now = state(adata)
+            if now not in (before, after):
+                found["half written"] += 1
+                changed = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
+                missing = sorted(field for field in after if after[field] != now.get(field))
+                print(f"{name}: new are {changed}, old are {missing}", file=sys.stderr)
+            found["input changed"] += [state(other) for other in read] != others
+            call(adata)
+            found["wrong afterwards"] += state(adata) != after
+    faulthandler.cancel_dump_traceback_later()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50, help="half of processes, half of workers")
+    parser.add_argument("--interrupts", type=int, default=200, help="of each tool, by signals and by lines")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--child", nargs=2, type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    _blocks.LEAST_BLOCK_CELLS, _blocks.BLOCKS_AT_ONCE = BLOCK, 4
+    if options.child:
+        print("ready", flush=True)
+        return command(job(*options.child, *BLOCKS))
+    random.seed(options.seed)
+    table: Table = {}
+    for name, tool in tools().items():
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        interrupt(name, tool, options.interrupts, table)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(Path(folder), options.seed)
+        for kind in ("full disk", "read-only folder"):
+            starve(jobs, kind, table.setdefault(kind, Counter()))
+        print("kills ...", file=sys.stderr, flush=True)
+        kill_processes(jobs, -(-options.kills // 2), table.setdefault("kill of the process", Counter()))
+        kill_workers(jobs, options.kills // 2, table.setdefault("kill of a worker", Counter()))
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    for what, found in table.items():
+        print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |")
+    return int(any(found[column] for found in table.values() for column in COLUMNS[3:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Threads and processes: what a call leaves behind in the process that made it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+import entropath_sc as ep
+from entropath_sc.core.parallel import thread_pools
+
+FORK = """
+import multiprocessing, warnings
+import numpy as np
+import entropath_sc as ep
+warnings.simplefilter("ignore")  # Python's own, of a fork in a process with threads
+
+def work(adata):
+    ep.tl.embedding(adata, n_landmarks=60)
+    ep.tl.pseudotime(adata, root="cell_0")
+    ep.tl.project(adata, adata)
+    D = np.linalg.norm(adata.obsm["X_pca"][:, None] - adata.obsm["X_pca"][None], axis=2)
+    ep.tl.embedding(adata, n_landmarks=60, preset="paper", key_added="paper")
+    Y = adata.obsm["X_entropath"]
+    return [
+        ep.metrics.geodesic_correlation(Y, D),
+        ep.metrics.demap(adata.obsm["X_pca"], Y, n_repeats=2)[0],
+        ep.metrics.trustworthiness(adata.obsm["X_pca"], Y),
+        ep.metrics.branch_silhouette(Y, adata.obs["branch"]),
+        ep.metrics.kmeans_agreement(Y, adata.obs["branch"])["ari"],
+    ]
+
+if __name__ == "__main__":
+    cells = ep.datasets.branching(n_cells=120, n_genes=60)
+    here = work(cells.copy())
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert np.allclose(pool.map_async(work, [cells.copy(), cells.copy()]).get(90), here)
+    print("done")
+"""
+
+
+def test_a_fork_pool_works_after_calls_in_the_parent(tmp_path):
+    script = tmp_path / "fork.py"
+    script.write_text(FORK)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=180, check=False)
+    assert done.stdout.strip() == "done", done.stderr[-2000:]
+
+
+def blas_threads() -> list[int]:
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_calls_from_several_threads_leave_blas_as_it_was(cells):
+    before = blas_threads()
+    barrier = threading.Barrier(3)
+    found = {}
+
+    def call(n_jobs):
+        adata = cells.copy()
+        barrier.wait()
+        ep.tl.embedding(adata, n_landmarks=80, n_jobs=n_jobs)
+        found[n_jobs] = adata.obsm["X_entropath"]
+
+    threads = [threading.Thread(target=call, args=(n_jobs,)) for n_jobs in (1, 2, None)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert blas_threads() == before
+    np.testing.assert_array_equal(found[1], found[2])
+    np.testing.assert_array_equal(found[1], found[None])
+
+
+def test_limits_that_overlap_end_in_any_order():
+    before = blas_threads()
+    one, two = thread_pools().limit(limits=1), thread_pools().limit(limits=2, user_api="blas")
+    one.__enter__()
+    two.__enter__()
+    assert set(blas_threads()) == {1}
+    one.__exit__(None, None, None)
+    assert set(blas_threads()) == {2}
+    two.__exit__(None, None, None)
+    assert blas_threads() == before
