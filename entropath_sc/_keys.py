@@ -12,6 +12,8 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "merw_graph": {"obs": ("stationary",), "obsm": ("scales",), "obsp": ("affinity", "lengths", "transitions")},
     "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
     "pseudotime": {"obs": ("pseudotime", "potential")},
+    "trends": {},
+    "drivers": {},
     "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
 }
 
@@ -30,6 +32,8 @@ class Keys:
     # obsm
     coordinates = _named("X_{}")
     scales = _named("{}_scales")
+    fates = _named("{}_fates")
+    membership = _named("{}_membership")
     # obsp
     affinity = _named("{}_affinity")
     lengths = _named("{}_lengths")
@@ -40,6 +44,10 @@ class Keys:
     pseudotime = _named("{}_pseudotime")
     potential = _named("{}_potential")
     remoteness = _named("{}_remoteness")
+
+    def trends(self, state: str) -> str:
+        """The field of `varm` with the trends of a state, whose name can be part of a key."""
+        return f"{self.key}_trends_{state}"
 
     def carried(self, label: str) -> str:
         """The column of a label that `project` carries over."""

@@ -43,7 +43,9 @@ def trends(X: Any, time: np.ndarray, weights: np.ndarray, n_points: int) -> list
     weights = np.where(time[:, None] <= ends, weights, 0.0)
     bases = [spline_basis(time / end, CURVE_INTERVALS) for end in ends]
     weighted = [sp.csr_array(basis.multiply(weight[:, None])) for basis, weight in zip(bases, weights.T, strict=True)]
-    products, squares = expression_sums(X, sp.hstack(weighted, format="csr"), weights)
+    left = sp.hstack(weighted, format="csr")
+    left.eliminate_zeros()
+    products, squares = expression_sums(X, left, weights)
     parts = np.split(products, len(ends))
     return [_smoothed(*each, n_points) for each in zip(bases, weighted, parts, squares, ends, strict=True)]
 
@@ -60,7 +62,7 @@ def spline_basis(position: np.ndarray, n_intervals: int) -> sp.csr_array:
 
 
 def expression_sums(X: Any, left: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``left.T @ X`` and ``weights.T @ X**2``, in blocks of cells. A cell of weight 0 does not count, not even as NaN."""
+    """``left.T @ X`` and ``weights.T @ X**2``, in blocks of cells. Where ``left`` is sparse, its zeros ignore NaN."""
     n_cells, n_genes = X.shape
     products, squares = np.zeros((left.shape[1], n_genes)), np.zeros((weights.shape[1], n_genes))
     weights = sp.csr_array(weights)
