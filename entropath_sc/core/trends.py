@@ -45,7 +45,7 @@ def trends(X: Any, time: np.ndarray, weights: np.ndarray, n_points: int) -> list
     weighted = [sp.csr_array(basis.multiply(weight[:, None])) for basis, weight in zip(bases, weights.T, strict=True)]
     left = sp.hstack(weighted, format="csr")
     left.eliminate_zeros()
-    products, squares = expression_sums(X, left, weights)
+    products, (_, squares) = expression_sums(X, left, weights)
     parts = np.split(products, len(ends))
     return [_smoothed(*each, n_points) for each in zip(bases, weighted, parts, squares, ends, strict=True)]
 
@@ -61,10 +61,13 @@ def spline_basis(position: np.ndarray, n_intervals: int) -> sp.csr_array:
     return BSpline.design_matrix(np.clip(position, 0.0, 1.0) * n_intervals, knots, 3)
 
 
-def expression_sums(X: Any, left: Any, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``left.T @ X`` and ``weights.T @ X**2``, in blocks of cells. Where ``left`` is sparse, its zeros ignore NaN."""
+def expression_sums(X: Any, left: Any, weights: np.ndarray, powers: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """``left.T @ X``, and ``weights.T @ X**k`` for k = 1 to ``powers``, in blocks of cells.
+
+    Where ``left`` is sparse, its zeros ignore NaN.
+    """
     n_cells, n_genes = X.shape
-    products, squares = np.zeros((left.shape[1], n_genes)), np.zeros((weights.shape[1], n_genes))
+    products, sums = np.zeros((left.shape[1], n_genes)), np.zeros((powers, weights.shape[1], n_genes))
     weights = sp.csr_array(weights)
     values_per_cell = X.nnz / max(n_cells, 1) if sp.issparse(X) else n_genes
     step = int(BLOCK_VALUES / max(values_per_cell, 1)) + 1
@@ -72,13 +75,17 @@ def expression_sums(X: Any, left: Any, weights: np.ndarray) -> tuple[np.ndarray,
         rows = slice(first, first + step)
         block = X[rows]
         block = block.compute() if hasattr(block, "compute") else block  # of a dask array
-        block = sp.csr_array(block) if sp.issparse(block) else np.asarray(block)
-        block = block.astype(np.float64)
-        for total, factor in ((products, left), (squares, weights)):
-            found = factor[rows].T @ block
-            total += found.toarray() if sp.issparse(found) else found
-            block = block * block if factor is left else block
-    return products, squares
+        block = (sp.csr_array(block) if sp.issparse(block) else np.asarray(block)).astype(np.float64)
+        products += _dense(left[rows].T @ block)
+        power = block
+        for total in sums:
+            total += _dense(weights[rows].T @ power)
+            power = power * block
+    return products, sums
+
+
+def _dense(found: Any) -> np.ndarray:
+    return found.toarray() if sp.issparse(found) else found
 
 
 def _smoothed(
@@ -150,25 +157,45 @@ class Association:
 def associations(X: Any, contrasts: Sequence[Contrast]) -> list[Association]:
     """F tests of all contrasts for all genes; NaN where there is nothing to test."""
     columns = [np.hstack([c.given, c.direct, c.further]) * np.sqrt(c.weight)[:, None] for c in contrasts]
-    products, squares = expression_sums(X, np.hstack(columns), np.column_stack([c.weight for c in contrasts]))
+    weights = np.column_stack([c.weight for c in contrasts])
+    products, sums = expression_sums(X, np.hstack(columns), weights, powers=4)
     splits = np.cumsum([c.shape[1] for c in columns])[:-1]
-    return [_tested(*each) for each in zip(contrasts, np.split(products, splits), squares, strict=True)]
+    return [_tested(*each) for each in zip(contrasts, np.split(products, splits), sums.swapaxes(0, 1), strict=True)]
 
 
-def _tested(contrast: Contrast, products: np.ndarray, squares: np.ndarray) -> Association:
+def _tested(contrast: Contrast, products: np.ndarray, sums: np.ndarray) -> Association:
     n_given, n_direct = contrast.given.shape[1], contrast.direct.shape[1]
     n_tested = n_direct + contrast.further.shape[1]
     free = contrast.weight.sum() - n_given - n_tested
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        left = squares - (products[:n_given] ** 2).sum(axis=0)
-        flat = left <= ROUNDING * squares  # such as a constant gene
+        left = sums[1] - (products[:n_given] ** 2).sum(axis=0)
+        flat = left <= ROUNDING * sums[1]  # such as a constant gene
         explained = products[n_given:]
         share = np.where(flat, 0.0, np.minimum((explained**2).sum(axis=0) / left, 1.0))
         correlation = np.where(flat, 0.0, explained[:n_direct].sum(axis=0) / np.sqrt(left))
-        ratio = share / n_tested / ((1.0 - share) / free) if n_tested and free > 0 else np.full(len(share), np.nan)
-        p = f_distribution.sf(ratio, n_tested, free)
-    nothing = ~np.isfinite(squares) | np.isnan(p)
+        if n_tested and free > 0:
+            kept = np.where(flat, 1.0, _freedom_kept(contrast, sums))
+            p = f_distribution.sf(share / n_tested / ((1.0 - share) / free), kept * n_tested, kept * free)
+        else:
+            p = np.full(len(share), np.nan)
+    nothing = ~np.isfinite(sums[3]) | np.isnan(p)
     return Association(*(np.where(nothing, np.nan, value) for value in (correlation, share, p)))
+
+
+def _freedom_kept(contrast: Contrast, sums: np.ndarray) -> np.ndarray:
+    """The factor of an F test's degrees of freedom that gives the share explained its variance over permuted cells.
+
+    Box and Watson (1962): a gene that few cells express has a large kurtosis, and chance explains more of it wherever
+    the tested columns are far from even.
+    """
+    n_cells = contrast.weight.sum()
+    mean, second, third, fourth = sums / n_cells
+    variance = second - mean**2
+    kurtosis = (fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**4) / variance**2 - 3.0
+    leverage = (contrast.direct**2).sum(axis=1) + (contrast.further**2).sum(axis=1)
+    tested = leverage.sum()
+    uneven = ((leverage**2).sum() - tested**2 / n_cells) / (2.0 * tested * (1.0 - tested / n_cells))
+    return 1.0 / np.maximum(1.0 + kurtosis * uneven, 1.0)
 
 
 def _orthonormal(columns: np.ndarray, against: np.ndarray) -> np.ndarray:
