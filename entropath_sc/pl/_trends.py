@@ -62,7 +62,7 @@ def trends(
     panels
         A panel for each `'gene'`, with a curve for each lineage; or for each `'fate'`, with a curve for each gene.
     n_cols
-        Panels side by side.
+        Panels side by side at most.
     key
         The `key_added` of the trends.
     ax, show, return_fig
@@ -86,8 +86,8 @@ def trends(
         raise ValueError(f"panels={panels!r} is not known. Choose 'gene' or 'fate'.")
     names, curves = _read(adata, genes, fate, key)
     titles = names if panels == "gene" else [curve.state for curve in curves]
-    n_cols = max(1, min(n_cols, len(titles)))
-    n_rows = -(-len(titles) // n_cols)
+    n_rows = -(-len(titles) // max(n_cols, 1))
+    n_cols = -(-len(titles) // n_rows)  # rows of about the same length
     size = (2.4 * n_cols + 1.2, 2.1 * n_rows + 0.2)
     figure, axes = _panels(len(titles), ax, size, n_rows, n_cols, sharex=True, sharey=panels == "fate")
     for curve in curves:
@@ -182,10 +182,14 @@ def heatmap(
         )
         at.set_title(curve.state, fontsize="medium")
         at.set_xlabel("pseudotime")
+        at.set_xticks([tick for tick in (0, 0.5, 1) if tick <= curve.pseudotime[-1]] if max(ends) > 0.5 else [0])
+        at.xaxis.set_major_formatter("{x:g}")
         at.tick_params(axis="y", length=0)
-    written = np.arange(0, len(names), max(1, -(-int(len(names) * NAME_HEIGHT * 100) // int(height * 100 + 1))))
+    written = np.arange(0, len(names), int(np.ceil(len(names) * NAME_HEIGHT / height - 1e-9)))
     axes[0].set_yticks(written, [names[order[i]] for i in written], fontsize=8, fontstyle="italic")
-    bar = figure.colorbar(drawn, ax=axes, label="expression, scaled by gene", ticks=[0, 1], aspect=12, shrink=0.5)
+    bar = figure.colorbar(
+        drawn, ax=axes, label="expression, scaled by gene", ticks=[0, 1], aspect=15, shrink=min(1.0, 2.0 / height)
+    )
     bar.outline.set_visible(False)
     return _finished(figure, axes, show, return_fig)
 
