@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import forked
 
 import entropath_sc as ep
 
@@ -38,6 +39,13 @@ def test_tools_say_which_fields_they_set(cells, name):
         before = _fields(new)
         ep.tl.project(new, cells)
         after = _fields(new)
+    elif name in ("trends", "drivers"):
+        tree = forked(100, 1)
+        before = _fields(tree)
+        ep.tl.trends(tree) if name == "trends" else ep.tl.drivers(tree)
+        if name == "drivers":
+            ep.tl.drivers(tree, versus=("A", "B"))
+        after = {re.sub(r"(?<=trends_)[ABC]", "<state>", field) for field in _fields(tree)}
     else:
         if name == "merw_graph":
             ep.tl.merw_graph(cells, transitions=True)
@@ -58,7 +66,7 @@ def test_tools_say_which_fields_they_set(cells, name):
 
 
 def _fields(adata) -> set[str]:
-    plain = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(adata, name)}
+    plain = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp", "varm") for key in getattr(adata, name)}
     parts = {f"uns['entropath']['{part}']" for part in adata.uns.get("entropath", {}) if part != "params"}
     return plain | parts
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import forked
 
 import entropath_sc as ep
 
@@ -69,4 +70,9 @@ def test_the_readmes_table_lists_what_is_stored(cells):
     }
     stored = {field.replace("entropath_branch", "entropath_<label>") for field in stored}
     stored |= {f"uns['entropath']['{part}']" for part in cells.uns["entropath"]}
+    tree = forked(100, 1)
+    ep.tl.trends(tree)
+    ep.tl.drivers(tree)
+    ep.tl.drivers(tree, versus=("A", "B"))
+    stored |= {f"uns['entropath']['{part}']" for part in tree.uns["entropath"]}
     assert listed == stored
