@@ -76,11 +76,16 @@ def expression_sums(X: Any, left: Any, weights: np.ndarray, powers: int = 2) -> 
         block = X[rows]
         block = block.compute() if hasattr(block, "compute") else block  # of a dask array
         block = (sp.csr_array(block) if sp.issparse(block) else np.asarray(block)).astype(np.float64)
+        if sp.issparse(block):
+            block.sum_duplicates()
         products += _dense(left[rows].T @ block)
-        power = block
+        power = block.copy()
         for total in sums:
             total += _dense(weights[rows].T @ power)
-            power = power * block
+            if sp.issparse(block):
+                power.data *= block.data
+            else:
+                power *= block
     return products, sums
 
 
