@@ -48,8 +48,6 @@ COLUMNS = ("what", "tried", "hit", "input changed", "half written", "wrong after
 
 BLOCKS = ("--out-of-core",)
 
-Table = dict[str, Counter]
-
 
 def digest(path: Path) -> str:
     """Of all files in a folder, or of a file."""
@@ -105,8 +103,7 @@ class Jobs:
             began = time.perf_counter()
             code, said = quietly(job(self.source, folder / "expected.zarr", *how))
             self.seconds = time.perf_counter() - began
-            if code:
-                sys.exit(f"The undisturbed job failed:\n{said}")
+            assert code == 0, said
             self.expected[how] = digest(folder / "expected.zarr")
             shutil.rmtree(folder / "expected.zarr")
 
@@ -116,15 +113,16 @@ class Jobs:
         found["input changed"] += digest(self.source) != self.before
         found["half written"] += target.exists() and digest(target) != self.expected[how]
         code, said = quietly(job(self.source, target, "--overwrite", *how, *options))
-        left = {path.name for path in target.parent.iterdir() if not path.name.startswith(".")}
-        if code or digest(target) != self.expected[how] or not left <= {"in.zarr", target.name}:
+        left = {path.name for path in target.parent.iterdir() if not path.name.startswith(".")} - {"in.zarr"}
+        if code or digest(target) != self.expected[how] or left != {target.name}:
             found["wrong afterwards"] += 1
             print(f"exit code {code}, there is {left}\n{said}", file=sys.stderr)
         shutil.rmtree(target, ignore_errors=True)
 
 
-def kill_processes(jobs: Jobs, n: int, found: Counter) -> None:
-    for _ in range(n):
+def kill_processes(jobs: Jobs, n: int) -> Counter:
+    found: Counter = Counter()
+    while found["hit"] < n:
         target = jobs.folder / "out.zarr"
         arguments = [sys.executable, __file__, "--child", str(jobs.source), str(target)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
@@ -133,25 +131,22 @@ def kill_processes(jobs: Jobs, n: int, found: Counter) -> None:
             child.kill()
         found["hit"] += child.returncode == -signal.SIGKILL
         jobs.look(found, target)
+    return found
 
 
-def kill_workers(jobs: Jobs, n: int, found: Counter) -> None:
+def kill_workers(jobs: Jobs, n: int) -> Counter:
     from distributed import Client, LocalCluster
 
+    found: Counter = Counter()
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    with LocalCluster(**settings) as cluster, Client(cluster) as client:
-        scheduler = ["--scheduler", cluster.scheduler_address]
-        quietly(job(jobs.source, jobs.folder / "first.zarr", *BLOCKS, *scheduler))  # workers import and compile
-        shutil.rmtree(jobs.folder / "first.zarr")
-        for _ in range(n):
-            client.wait_for_workers(2, timeout=120)
-            pids = list(client.run(os.getpid).values())
-            killed: list[int] = []
+    for _ in range(n):  # a cluster each: one whose workers are killed again and again may not start others
+        with LocalCluster(**settings) as cluster, Client(cluster) as client:
+            scheduler = ["--scheduler", cluster.scheduler_address]
+            pid, killed = random.choice(list(client.run(os.getpid).values())), []
 
-            def kill(pid: int = random.choice(pids), killed: list[int] = killed) -> None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+            def kill(pid: int = pid, killed: list[int] = killed) -> None:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
 
             timer = threading.Timer(random.uniform(0, jobs.seconds), kill)
             timer.start()
@@ -159,17 +154,15 @@ def kill_workers(jobs: Jobs, n: int, found: Counter) -> None:
             timer.join()
             found["hit"] += len(killed)
             jobs.look(found, jobs.folder / "out.zarr", BLOCKS, *scheduler)
+    return found
 
 
 @contextlib.contextmanager
 def limited(folder: Path, kind: str) -> Iterator[None]:
     """A folder on a disk that is full soon, or that cannot be written; root needs a file system of its own for it."""
-    as_root = os.geteuid() == 0
     full = kind == "full disk"
-    if as_root:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=400k" if full else "ro", "tmpfs", str(folder)]
-        as_root = subprocess.run(mount, capture_output=True).returncode == 0
-    if as_root:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k" if full else "ro", "tmpfs", str(folder)]
+    if os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0:
         yield
         subprocess.run(["umount", str(folder)], check=True)
     elif full:
@@ -184,8 +177,8 @@ def limited(folder: Path, kind: str) -> Iterator[None]:
         folder.chmod(0o755)
 
 
-def starve(jobs: Jobs, kind: str, found: Counter) -> None:
-    folder = jobs.folder / "disk"
+def starve(jobs: Jobs, kind: str) -> Counter:
+    found, folder = Counter(), jobs.folder / "disk"
     for how in ((), BLOCKS):
         folder.mkdir()
         target = folder / "out.zarr"
@@ -199,7 +192,8 @@ def starve(jobs: Jobs, kind: str, found: Counter) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             (jobs.folder / "kept").rename(folder)
         jobs.look(found, target, how)
-        folder.rmdir()
+        shutil.rmtree(folder)
+    return found
 
 
 def state(adata: ad.AnnData) -> dict[str, str]:
@@ -264,7 +258,7 @@ class Lines:
             sys.settrace(None)
 
 
-def interrupt(name: str, tool, n: int, table: Table) -> None:
+def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
     base, call, read = tool
     before, others = state(base), [state(other) for other in read]
     fresh = base.copy()
@@ -275,8 +269,7 @@ def interrupt(name: str, tool, n: int, table: Table) -> None:
     seconds = time.perf_counter() - began
     traced = base.copy()
     lines.run(lambda: call(traced))
-    if state(again) != after:
-        sys.exit(f"{name}: two calls differ, so nothing can be compared.")
+    assert state(again) == after, f"{name}: two calls differ"
 
     def by_time(adata: ad.AnnData) -> None:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 1.05 * seconds))
@@ -290,8 +283,8 @@ def interrupt(name: str, tool, n: int, table: Table) -> None:
 
     signal.signal(signal.SIGALRM, _interrupt)
     for how, disturbed in (("signal", by_time), ("line", by_line)):
-        found = table.setdefault(f"interrupt by {how}, {name}", Counter())
-        for _ in range(n):
+        found: Counter = Counter()
+        while found["hit"] < n:
             faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
             adata = base.copy()
             found["tried"] += 1
@@ -308,7 +301,8 @@ def interrupt(name: str, tool, n: int, table: Table) -> None:
             found["input changed"] += [state(other) for other in read] != others
             call(adata)
             found["wrong afterwards"] += state(adata) != after
-    faulthandler.cancel_dump_traceback_later()
+        faulthandler.cancel_dump_traceback_later()
+        yield f"interrupt by {how}, {name}", found
 
 
 def main() -> int:
@@ -324,21 +318,26 @@ def main() -> int:
         print("ready", flush=True)
         return command(job(*options.child, *BLOCKS))
     random.seed(options.seed)
-    table: Table = {}
-    for name, tool in tools().items():
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        interrupt(name, tool, options.interrupts, table)
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = Jobs(Path(folder), options.seed)
-        for kind in ("full disk", "read-only folder"):
-            starve(jobs, kind, table.setdefault(kind, Counter()))
-        print("kills ...", file=sys.stderr, flush=True)
-        kill_processes(jobs, -(-options.kills // 2), table.setdefault("kill of the process", Counter()))
-        kill_workers(jobs, options.kills // 2, table.setdefault("kill of a worker", Counter()))
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for what, found in table.items():
-        print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |")
-    return int(any(found[column] for found in table.values() for column in COLUMNS[3:]))
+    with tempfile.TemporaryDirectory() as folder:
+        failed = sum(told(what, found) for what, found in tried(options, Path(folder)))
+    return int(failed > 0)
+
+
+def tried(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Counter]]:
+    for name, tool in tools().items():
+        yield from interrupt(name, tool, options.interrupts)
+    jobs = Jobs(folder, options.seed)
+    for kind in ("full disk", "read-only folder"):
+        yield kind, starve(jobs, kind)
+    yield "kill of the process", kill_processes(jobs, -(-options.kills // 2))
+    yield "kill of a worker", kill_workers(jobs, options.kills // 2)
+
+
+def told(what: str, found: Counter) -> int:
+    """Print a row of the table; how much is wrong in it."""
+    print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |", flush=True)
+    return sum(found[column] for column in COLUMNS[3:])
 
 
 if __name__ == "__main__":

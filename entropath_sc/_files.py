@@ -7,7 +7,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
@@ -59,6 +60,20 @@ def _is_own_store(folder: Path) -> bool:
     return is_marked and {path.name for path in folder.iterdir()} <= STORE_PARTS
 
 
+@contextmanager
+def drafts_in(folder: Path) -> Iterator[Path]:
+    """A place for files that move to a folder when all are there; an error at once where nothing can be written."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as drafts:
+            yield Path(drafts)
+    finally:
+        if is_new:
+            with suppress(OSError):  # there are files in it now
+                folder.rmdir()
+
+
 def workspace_of(target: Path) -> Path:
     """The folder in which an output is made."""
     return target.with_name(f"{target.name}.partial")
@@ -81,19 +96,31 @@ class Workspace:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._sign = self._locked()
         self._put_back()
+        if os.path.lexists(self.target) and not self.overwrite:  # since a look before the lock
+            self.__exit__(None, None, None)
+            raise FileExistsError(f"{self.target} is there already. Choose another name, or pass --overwrite.")
         _remove(self.result)
         return self
 
     def __exit__(self, kind, error, trace) -> None:
         with self._sign, suppress(OSError):
             self._put_back()
+            is_writing = self.result.is_dir()  # after an error, zarr's threads go on for a moment
             _remove(self.result)
             rest = [path for path in self.folder.iterdir() if path.name != SIGN]
             is_refused = self._is_new and isinstance(error, ValueError | KeyError | TypeError)
-            if self.published or is_refused or not rest:
-                for path in [*rest, self.folder / SIGN]:  # the sign last: without it the folder is not ours
+            if self.published or is_refused or not (rest or is_writing):
+                for path in rest:
                     _remove(path)
-                self.folder.rmdir()
+                self._leave()
+
+    def _leave(self) -> None:
+        """Remove the folder; where something is still being written, it stays, and stays ours."""
+        (self.folder / SIGN).unlink()
+        try:
+            self.folder.rmdir()
+        except OSError:
+            (self.folder / SIGN).write_text(SIGN_TEXT)
 
     def publish(self) -> None:
         """Give the result its name."""

@@ -12,6 +12,9 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "merw_graph": {"obs": ("stationary",), "obsm": ("scales",), "obsp": ("affinity", "lengths", "transitions")},
     "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
     "pseudotime": {"obs": ("pseudotime", "potential")},
+    "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
+    "fates": {"obs": ("plasticity",), "obsm": ("fates", "membership", "passages"), "obsp": ("forward",)},
+    "stability": {"obs": ("pseudotime_sd", "fates_sd", "same_branch", "coordinates_sd")},
     "trends": {},
     "drivers": {},
     "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
@@ -34,7 +37,9 @@ class Keys:
     scales = _named("{}_scales")
     fates = _named("{}_fates")
     membership = _named("{}_membership")
+    passages = _named("{}_passages")
     # obsp
+    forward = _named("{}_forward")
     affinity = _named("{}_affinity")
     lengths = _named("{}_lengths")
     transitions = _named("{}_transitions")
@@ -44,6 +49,15 @@ class Keys:
     pseudotime = _named("{}_pseudotime")
     potential = _named("{}_potential")
     remoteness = _named("{}_remoteness")
+    terminal = _named("{}_terminal")
+    branch = _named("{}_branch")
+    position = _named("{}_branch_position")
+    at_branch_point = _named("{}_at_branch_point")
+    plasticity = _named("{}_plasticity")
+    pseudotime_sd = _named("{}_pseudotime_sd")
+    fates_sd = _named("{}_fates_sd")
+    same_branch = _named("{}_same_branch")
+    coordinates_sd = _named("{}_coordinates_sd")
 
     def trends(self, state: str) -> str:
         """The field of `varm` with the trends of a state, whose name can be part of a key."""

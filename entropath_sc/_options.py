@@ -45,7 +45,11 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--scheduler", metavar="ADDRESS", help="dask cluster for --out-of-core, such as tcp://host:8786")
     add("--figures", type=Path, metavar="FOLDER", help="also draw the embedding, the depth and the order there")
     add("--color", nargs="+", default=[], metavar="COLUMN", help="columns to colour the embedding by")
-    add("--overwrite", action="store_true", help="replace an output that is there")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace an h5ad file, figures, or a zarr store of this command",
+    )
     add("--quiet", action="store_true", help="no progress")
 
     for group, arguments in OPTIONS.items():

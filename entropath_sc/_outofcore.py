@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from anndata.experimental import read_dispatched
-from anndata.io import write_elem
+from anndata.io import read_elem, write_elem
 from scanpy import logging as logg
 from sklearn.utils import gen_batches
 
@@ -21,7 +21,7 @@ from ._files import Workspace
 from ._keys import Keys
 from .core.nodes import Interpolator
 from .core.pipeline import Settings, between, embed, landmark_graph, order, root_in, terminal_corrected
-from .tl._adata import cell_indices, named, storable
+from .tl._adata import cell_indices, keys_for, named, storable
 from .tl._blocks import BlockedCells
 from .tl._embedding import diagnostics
 from .tl._nodes import stored_graph, stored_order, warn_of_components
@@ -58,12 +58,13 @@ def run_out_of_core(
     import zarr
 
     group: Any = zarr.open_group(source, mode="r")
+    keys = _keys_for(group, key)
     X = _representation(group, use_rep)
     roots = None if root is None else _positions(group["obs"], root, "--root")
     terminals = None if terminal is None else _positions(group["obs"], terminal, "--terminal")
     if not isinstance(root, tuple):
         refuse_shared(roots, terminals)
-    n_landmarks, keys = embedding["n_landmarks"], Keys(key)
+    n_landmarks = embedding["n_landmarks"]
     if X.shape[0] <= n_landmarks:
         raise ValueError(f"{source} has only {X.shape[0]} cells, and {n_landmarks} landmarks: leave --out-of-core out.")
     with progress() as report:
@@ -148,6 +149,13 @@ class Seconds(dict):
         """A stage has ended."""
         now = time.perf_counter()
         self[stage], self._began = now - self._began, now
+
+
+def _keys_for(group, key: str) -> Keys:
+    """The fields of a key, which must not be somebody else's."""
+    names: Any = SimpleNamespace(**{place: set(group.get(place, ())) for place in ("obs", "obsm", "obsp")})
+    names.uns = {key: read_elem(group["uns"][key])} if key in group.get("uns", ()) else {}
+    return keys_for(names, key)
 
 
 def _representation(group, use_rep: str):

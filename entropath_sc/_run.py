@@ -8,13 +8,12 @@ import warnings
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ._files import Workspace
+from ._files import Workspace, drafts_in
 from ._keys import Keys
 from ._options import check_files, check_values, figure_names, roots_of, settings_of
 from ._outofcore import Seconds, refuse_shared, run_out_of_core
@@ -35,10 +34,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         with warnings.catch_warnings(), ExitStack() as stack:
             warnings.showwarning = _show_warning
             warnings.filterwarnings("ignore", category=FutureWarning)
-            drafts = None
-            if options.figures is not None:  # an error now, rather than after all is computed
-                options.figures.mkdir(parents=True, exist_ok=True)
-                drafts = Path(stack.enter_context(TemporaryDirectory(prefix=".", dir=options.figures)))
+            drafts = None if options.figures is None else stack.enter_context(drafts_in(options.figures))
             with workspace:
                 run_as = _out_of_core if options.out_of_core else _in_memory
                 summary, adata = run_as(options, workspace, seconds)
@@ -48,7 +44,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
                 _draw(adata, drafts, options)
     except KeyboardInterrupt:
         hint = " The same command goes on from there." if options.out_of_core else ""
-        state = "is written, its figures are not." if workspace.published else f"was not written.{hint}"
+        state = "is written, but not all else." if workspace.published else f"was not written.{hint}"
         print(f"entropath-sc: interrupted, {options.output} {state}", file=sys.stderr)
         return 130
     except (ValueError, KeyError, TypeError, ImportError, OSError) as error:
@@ -67,7 +63,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _summary(n_cells: int, n_landmarks: int, depth: float) -> dict[str, Any]:
     how = "all embedded directly" if n_landmarks == n_cells else f"carried by {n_landmarks} landmarks"
-    return {"cells": f"{n_cells}, {how}", "depth": f"{depth:g} neighbour distances"}
+    return {"cells": f"{n_cells}, {how}", "depth": f"{depth:g}"}
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import anndata as ad
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -88,34 +86,3 @@ def assert_same(adata, before) -> None:
             assert type(found) is type(value)
             assert (abs(found - value)).max() == 0, name
     assert str(dict(adata.uns)) == str(dict(before.uns))
-
-
-COURSES = ["early", "rises", "only A", "only B", "A late", "flat", "zero"]
-
-
-def forked(n_cells: int = 900, n_noise: int = 40, states=("A", "B", "C"), seed: int = 0) -> ad.AnnData:
-    """A trunk until 0.4 that parts in three, with expression of a known course."""
-    rng = np.random.default_rng(seed)
-    time = np.r_[0.0, rng.uniform(size=n_cells - 1)]
-    end = rng.integers(0, 3, size=n_cells)
-    past = np.clip((time - 0.4) / 0.6, 0.0, None)
-    own = np.eye(3)[end]
-    fates = np.where(past[:, None] > 0, own * (1 - np.exp(-8 * past[:, None])), 0)
-    fates += (1 - fates.sum(axis=1, keepdims=True)) / 3
-    membership = np.where(past[:, None] > 0.02, own, 1.0)
-    course = {
-        "early": np.exp(-4 * time),
-        "rises": 2 * time,
-        "only A": 2 * past * (end == 0),
-        "only B": 2 * past * (end == 1),
-        "A late": 2 * np.clip(past - 0.5, 0, None) * (end == 0),
-    }
-    X = np.column_stack([*course.values(), np.full(n_cells, 3.3), np.zeros(n_cells)])
-    X[:, : len(course)] += 0.2 * rng.normal(size=(n_cells, len(course)))
-    X = np.hstack([X, rng.poisson(0.3, size=(n_cells, n_noise))])
-    adata = ad.AnnData(X.astype(np.float32), obs=pd.DataFrame(index=[f"cell_{i}" for i in range(n_cells)]))
-    adata.var_names = COURSES + [f"noise_{i}" for i in range(n_noise)]
-    adata.obs["entropath_pseudotime"] = time
-    for name, values in (("fates", fates), ("membership", membership)):
-        adata.obsm[f"entropath_{name}"] = pd.DataFrame(values, index=adata.obs_names, columns=list(states))
-    return adata

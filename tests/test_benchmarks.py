@@ -71,3 +71,15 @@ def test_the_summary_compares_common_seeds_only(load):
     lines = quality.summary(scores)
     assert "First in 2 of 2 rows" in lines[-1]
     assert "+0.100" in lines[2]
+
+
+def test_hostile_input_has_a_result_or_a_named_error(load):
+    hostile = load("hostile")
+    found, written = hostile.page(), hostile.PAGE.read_text()
+    rows = [line.split(" | ") for line in found.splitlines() if line.startswith("| ")]
+    assert len(rows) > 60
+    assert [row[0] for row in rows] == [line.split(" | ")[0] for line in written.splitlines() if line.startswith("| ")]
+    answers = [answer for row in rows if row[0] not in ("| input", "| call") for answer in row[1:]]
+    assert not [
+        answer for answer in answers if not answer.startswith(("result", "ValueError", "KeyError", "TypeError"))
+    ]

@@ -131,12 +131,9 @@ def test_nothing_of_somebody_else_is_touched(folder, source, target, options, me
 
 
 def test_own_outputs_are_replaced_but_not_what_else_lies_in_them(folder, capsys):
-    for how in ([], ["--out-of-core"]):
-        assert run(folder, "in.zarr", "out.zarr", "--overwrite", *how) == 0
-        first = content(folder / "out.zarr")
-        assert run(folder, "in.zarr", "out.zarr", "--overwrite", "--depth", "4", *how) == 0
-        assert content(folder / "out.zarr") != first
-        assert ad.read_zarr(folder / "out.zarr").uns["entropath"]["depth"]["chosen"] == 4
+    for depth, how in ((10, []), (4, ["--out-of-core"]), (5, [])):
+        assert run(folder, "in.zarr", "out.zarr", "--overwrite", "--depth", str(depth), *how) == 0
+        assert ad.read_zarr(folder / "out.zarr").uns["entropath"]["depth"]["chosen"] == depth
     (folder / "out.zarr" / "notes.txt").write_text("mine")
     before = content(folder)
     assert "holds other files too" in refused(capsys, folder, "in.zarr", "out.zarr", "--overwrite")
@@ -147,19 +144,45 @@ def test_own_outputs_are_replaced_but_not_what_else_lies_in_them(folder, capsys)
     assert {path.name for path in folder.iterdir()} == {"in.h5ad", "in.zarr", "out.h5ad", "out.zarr"}
 
 
-@pytest.mark.parametrize("how", [[], ["--out-of-core"]], ids=["in memory", "out of core"])
-def test_a_second_run_to_the_same_output_is_refused(folder, how, capsys):
+def test_a_second_run_to_the_same_output_is_refused(folder, capsys):
     with Workspace(folder / "out.zarr", overwrite=False) as first:
         (first.folder / "blocks.zarr").mkdir()
-        assert "Another run is writing" in refused(capsys, folder, "in.zarr", "out.zarr", *how)
+        for how in ([], ["--out-of-core"]):
+            assert "Another run is writing" in refused(capsys, folder, "in.zarr", "out.zarr", *how)
         assert (first.folder / "blocks.zarr").is_dir()
     # A run that died holds no lock.
     dies = "import os, sys; from pathlib import Path; from entropath_sc._files import Workspace\n"
     dies += "Workspace(Path(sys.argv[1]), overwrite=False).__enter__(); os._exit(9)"
     assert subprocess.run([sys.executable, "-c", dies, str(folder / "out.zarr")]).returncode == 9
     assert (folder / "out.zarr.partial").is_dir()
-    assert run(folder, "in.zarr", "out.zarr", *how) == 0
+    assert run(folder, "in.zarr", "out.zarr", "--out-of-core") == 0
     assert {path.name for path in folder.iterdir()} == {"in.h5ad", "in.zarr", "out.zarr"}
+
+
+def test_the_working_folder_stays_ours_while_something_is_written_there(tmp_path, monkeypatch):
+    workspace = Workspace(tmp_path / "out.zarr", overwrite=False)
+
+    def fail(error: Exception, *, writing: bool) -> None:
+        with workspace:
+            if writing:
+                workspace.result.mkdir()
+            raise error
+
+    for error, writing in ((OSError("full"), True), (ValueError("refused"), False), (OSError("full"), False)):
+        with pytest.raises(type(error)):
+            fail(error, writing=writing)
+        assert workspace.folder.exists() == writing
+    with monkeypatch.context() as patch:  # a thread of zarr writes into the folder while it is removed
+
+        def late(folder: Path) -> None:
+            raise OSError("not empty")
+
+        patch.setattr(Path, "rmdir", late)
+        with pytest.raises(ValueError, match="refused"):
+            fail(ValueError("refused"), writing=False)
+    with workspace:
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_output_that_a_killed_run_moved_away_comes_back(folder):
@@ -170,11 +193,17 @@ def test_an_output_that_a_killed_run_moved_away_comes_back(folder):
         (folder / "out.zarr").rename(killed.folder / "replaced.zarr")
     assert content(folder / "out.zarr") == before
     late = Workspace(folder / "out.zarr", overwrite=False)
+    with pytest.raises(FileExistsError, match="is there already"):
+        late.__enter__()
+    assert not late.folder.exists()
+    late = Workspace(folder / "late.zarr", overwrite=False)
     with late:
         late.result.write_text("new")
+        late.target.write_text("somebody else's")
         with pytest.raises(FileExistsError, match="appeared meanwhile"):
             late.publish()
     assert content(folder / "out.zarr") == before
+    assert late.target.read_text() == "somebody else's"
 
 
 def test_an_interrupted_job_survives_a_wrong_command(folder, monkeypatch, capsys):
@@ -210,7 +239,7 @@ def test_figures_that_fail_do_not_cost_the_result(folder, monkeypatch, capsys):
     said = refused(capsys, folder, "in.h5ad", "out.h5ad", "--figures", "@figures")
     assert "out.h5ad is written, but not its figures: No space left" in said
     assert "X_entropath" in ad.read_h5ad(folder / "out.h5ad").obsm
-    assert not list((folder / "figures").iterdir())
+    assert not (folder / "figures").exists()
 
 
 @pytest.mark.filterwarnings("ignore:zarr v3 autosharding")
@@ -237,25 +266,35 @@ def test_roots_are_found_and_refused_as_in_memory(typed, version, tmp_path, monk
 
 def test_any_kind_of_table_gives_what_memory_gives(typed, tmp_path, capsys):
     typed.copy().write_zarr(tmp_path / "in.zarr")
-    options = ["--root-label", "integer", "1", "--overwrite"]
-    orders = []
-    for use_rep in ("X_pca", "table", "sparse", "by_column", "X"):
-        assert run(tmp_path, "in.zarr", "memory.h5ad", "--use-rep", use_rep, "--overwrite") == 0
-        assert run(tmp_path, "in.zarr", "blocks.zarr", "--use-rep", use_rep, *options, "--out-of-core") == 0
-        memory, blocks = ad.read_h5ad(tmp_path / "memory.h5ad"), ad.read_zarr(tmp_path / "blocks.zarr")
-        np.testing.assert_allclose(blocks.obsm["X_entropath"], memory.obsm["X_entropath"], atol=1e-4)
-        orders.append(blocks.obs["entropath_pseudotime"])
-    for order in orders[1:4]:  # the same numbers, stored in another way
-        np.testing.assert_array_equal(order, orders[0])
+    group = zarr.open_group(tmp_path / "in.zarr", mode="r")
+    for name in ("X_pca", "table", "sparse", "by_column"):
+        np.testing.assert_array_equal(_outofcore._representation(group, name).compute(), typed.obsm["X_pca"])
+    np.testing.assert_array_equal(_outofcore._representation(group, "X").compute(), typed.X)
+    options = ["--root-label", "integer", "1"]
+    assert run(tmp_path, "in.zarr", "memory.h5ad", *options) == 0
+    assert run(tmp_path, "in.zarr", "blocks.zarr", *options, "--use-rep", "sparse", "--out-of-core") == 0
+    memory, blocks = ad.read_h5ad(tmp_path / "memory.h5ad"), ad.read_zarr(tmp_path / "blocks.zarr")
+    np.testing.assert_allclose(blocks.obsm["X_entropath"], memory.obsm["X_entropath"], atol=1e-4)
+    np.testing.assert_allclose(blocks.obs["entropath_pseudotime"], memory.obs["entropath_pseudotime"], atol=1e-4)
     assert run(tmp_path, "in.zarr", "out.zarr", "--out-of-core", "--use-rep", "words") == 1
     assert "columns that are no plain numbers" in capsys.readouterr().err
+
+
+def test_somebody_elses_uns_is_not_replaced(cells, tmp_path, capsys):
+    adata = cells.copy()
+    adata.uns["mine"] = "a note"
+    adata.write_zarr(tmp_path / "in.zarr")
+    for how in ([], ["--out-of-core"]):
+        assert run(tmp_path, "in.zarr", "out.zarr", "--key-added", "mine", *how) == 1
+        assert "adata.uns['mine'] holds something else" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"in.zarr"}
 
 
 def test_the_summary_says_how_cells_were_embedded(folder, capsys):
     assert run(folder, "in.h5ad", "out.h5ad", "--n-landmarks", "300") == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["cells"] == f"{N_CELLS}, all embedded directly"
-    assert lines["depth"] == "10 neighbour distances"
+    assert lines["depth"] == "10"
     assert [part.split()[0] for part in lines["seconds"].split(", ")] == ["reading", "embedding", "order", "writing"]
 
 

@@ -61,6 +61,19 @@ def test_an_embedding_and_new_cells_do_not_depend_on_place_and_unit(positions, m
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())
 
 
+def test_blocks_of_new_cells_far_from_the_origin(positions):
+    import dask.array as da
+
+    ref, new = cells_at(positions[::2] + 1e7), cells_at(positions[1::2] + 1e7)
+    ep.tl.embedding(ref, n_landmarks=80)
+    ep.tl.pseudotime(ref, root="cell_0")
+    blocks = ad.AnnData(obs=new.obs.copy(), obsm={"X_pca": da.from_array(new.obsm["X_pca"], chunks=(40, 7))})
+    for adata in (new, blocks):
+        ep.tl.project(adata, ref)
+    np.testing.assert_allclose(np.asarray(blocks.obsm["X_entropath"]), new.obsm["X_entropath"], atol=1e-5)
+    np.testing.assert_allclose(blocks.obs["entropath_pseudotime"], new.obs["entropath_pseudotime"], atol=1e-5)
+
+
 def test_cells_in_another_order_have_the_same_order(positions):
     some = np.random.default_rng(0).permutation(len(positions))
     adata = cells_at(positions[some], [f"cell_{i}" for i in some])
@@ -191,7 +204,9 @@ def test_one_outlier_is_named_and_moves_no_other_cell(positions, times):
     if times == 10:  # not beyond all bounds
         ep.tl.pseudotime(adata, root="cell_0")
     else:
-        with pytest.warns(UserWarning, match="1 cells are more than 20 typical neighbour distances.*'cell_17'"):
+        with pytest.warns(
+            UserWarning, match=r"Outlying cells \(1\), more than 20 typical neighbour distances.*'cell_17'"
+        ):
             ep.tl.pseudotime(adata, root="cell_0")
         assert adata.uns["entropath"]["graph"]["outliers"].tolist() == ["cell_17"]
     assert spearmanr(adata.obs["entropath_potential"][others], expected[others]).statistic > 0.995

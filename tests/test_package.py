@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import forked
 
 import entropath_sc as ep
 
@@ -60,19 +59,22 @@ def test_import_has_no_side_effects():
 
 
 def test_the_readmes_table_lists_what_is_stored(cells):
-    ep.tl.merw_graph(cells, transitions=True, preset="paper")
-    ep.tl.embedding(cells, n_landmarks=100)
+    cells.obs["group"] = cells.obs["branch"]
+    published = cells.copy()
+    ep.tl.merw_graph(published, transitions=True, preset="paper")
+    ep.tl.embedding(published, n_landmarks=100)
+    ep.tl.project(published, published, labels="group")
     ep.tl.pseudotime(cells, root=cells.uns["root"])
-    ep.tl.project(cells, cells, labels="branch")
-    listed = set(re.findall(r"`((?:obs|obsm|obsp|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
-    stored = {
-        f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(cells, name) if "entropath" in key
-    }
-    stored = {field.replace("entropath_branch", "entropath_<label>") for field in stored}
-    stored |= {f"uns['entropath']['{part}']" for part in cells.uns["entropath"]}
-    tree = forked(100, 1)
-    ep.tl.trends(tree)
-    ep.tl.drivers(tree)
-    ep.tl.drivers(tree, versus=("A", "B"))
-    stored |= {f"uns['entropath']['{part}']" for part in tree.uns["entropath"]}
+    ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
+    ep.tl.fates(cells, forward=True)
+    ep.tl.trends(cells, fate="fate A")
+    ep.tl.drivers(cells)
+    ep.tl.drivers(cells, versus=("fate A", "fate B"))
+    listed = set(re.findall(r"`((?:obs|obsm|obsp|varm|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
+    stored = set()
+    for adata in (published, cells):
+        fields = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp", "varm") for key in getattr(adata, name)}
+        fields = {field for field in fields if "entropath" in field}
+        stored |= {field.replace("_group", "_<label>").replace("_fate A", "_<state>") for field in fields}
+        stored |= {f"uns['entropath']['{part}']" for part in adata.uns["entropath"]}
     assert listed == stored

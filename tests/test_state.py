@@ -297,6 +297,8 @@ def test_fields_of_this_package_are_replaced_and_may_be_gone(neighboured):
         ep.tl.embedding(neighboured, key_added="my")
         ep.tl.pseudotime(neighboured, root="cell_0", key_added="my")
         ep.tl.project(neighboured, neighboured, labels="branch", key_added="my")
+    for labels in (None, "time", "branch"):  # what was carried long ago is still ours
+        ep.tl.project(neighboured, neighboured, labels=labels, key_added="my")
     del neighboured.obs["my_branch_share"], neighboured.obsm["my_scales"]
     ep.tl.project(neighboured[::2].copy(), ep.tl.embedding(neighboured, copy=True), key_added="entropath")
     ep.tl.pseudotime(neighboured, root="cell_0", key_added="my")
@@ -320,9 +322,9 @@ def test_labels_that_would_replace_other_results_are_refused(neighboured):
     for labels in (["branch", "branch_share"], ["branch", "branch"]):
         with pytest.raises(ValueError, match="another result"):
             ep.tl.project(new, neighboured, labels=labels)
-    new.obs["entropath_branch"] = "mine"
-    with pytest.raises(ValueError, match=r"adata.obs\['entropath_branch'\] was not made by this package"):
-        ep.tl.project(new, neighboured, labels="branch")
+    new.obs["entropath_time"] = "mine"
+    with pytest.raises(ValueError, match=r"adata.obs\['entropath_time'\] was not made by this package"):
+        ep.tl.project(new, neighboured, labels="time")
 
 
 # Nothing is half written.
@@ -493,6 +495,15 @@ def test_a_deleted_graph_is_made_again_with_its_options_and_a_warning(cells):
         ep.tl.pseudotime(cells, root="cell_0")
 
 
+def test_a_graph_with_other_values_is_made_again(cells):
+    ep.tl.merw_graph(cells)
+    A = cells.obsp["entropath_affinity"]
+    cells.obsp["entropath_affinity"] = 2 * A
+    with pytest.warns(UserWarning, match="it is made again"):
+        ep.tl.pseudotime(cells, root="cell_0")
+    assert (cells.obsp["entropath_affinity"] != A).nnz == 0
+
+
 def test_pieces_of_a_graph_that_add_up_to_its_cells_are_not_the_graph(cells):
     ep.tl.merw_graph(cells)
     pieces = ad.concat([cells[::2], cells[1::2]], uns_merge="same", pairwise=True)
@@ -504,3 +515,12 @@ def test_pieces_of_a_graph_that_add_up_to_its_cells_are_not_the_graph(cells):
     for adata in (backwards, cells):
         ep.tl.pseudotime(adata, root="cell_0")
     np.testing.assert_allclose(order_of(backwards)[::-1], order_of(cells), rtol=1e-9)
+
+
+def test_neighbours_of_older_positions_are_told(neighboured):
+    neighboured.obsm["X_pca"] = neighboured.obsm["X_pca"][::-1].copy()
+    for step in (ep.tl.merw_graph, ep.tl.embedding, lambda adata: ep.tl.pseudotime(adata, root="cell_0")):
+        with pytest.warns(UserWarning, match=r"adata.uns\['neighbors'\] were not searched in the present 'X_pca'"):
+            step(neighboured)
+    sc.pp.neighbors(neighboured, use_rep="X_pca")
+    ep.tl.embedding(without_results(neighboured))  # a warning would be an error

@@ -79,6 +79,11 @@ class PathEnsemble:
         degree = np.bincount(rows, B, minlength=graph.n_nodes)
         return cls(sp.csr_matrix((W, A.indices, A.indptr), shape=A.shape), degree, scale, unit, depth)
 
+    def equalised(self, graph: Graph) -> sp.csr_matrix:
+        """B without its diagonal: the weights of steps before their length counts."""
+        A, rows = graph.affinity, graph.rows
+        return sp.csr_matrix((A.data * self.scale[rows] * self.scale[A.indices], A.indices, A.indptr), shape=A.shape)
+
     def first_passages(self, targets: np.ndarray) -> np.ndarray:
         """-log of the weight of all paths from each node to where they first meet ``targets``; 0 on these.
 

@@ -14,6 +14,8 @@ from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
 MAX_ITERATIONS = 3000
+# Numerical: up to here all eigenvectors are found at once. Of a few points alike, an iteration has no start.
+DENSE = 20
 
 # Float32 runs of this length are summed before they join a float64 total: fast, and exact to about 1e-6.
 _RUN = 256
@@ -44,7 +46,7 @@ def classical(D: np.ndarray, n_components: int) -> np.ndarray:
         v = v.ravel()
         return -0.5 * (D @ v - v.sum() * column_mean - (column_mean @ v - mean * v.sum()))
 
-    if n_components < n - 1:
+    if n > DENSE and n_components < n - 1:
         start = column_mean - mean if np.ptp(column_mean) > 0 else np.arange(n) - (n - 1) / 2
         gram = LinearOperator((n, n), matvec=centred_gram, dtype=np.float64)
         values, vectors = eigsh(gram, k=n_components, which="LA", v0=start)

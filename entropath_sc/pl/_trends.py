@@ -77,10 +77,10 @@ def trends(
     >>> import entropath_sc as ep
     >>> adata = ep.datasets.branching(n_cells=600)
     >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
-    >>> ep.tl.terminal_states(adata, groupby="branch")  # doctest: +SKIP
-    >>> ep.tl.fates(adata)  # doctest: +SKIP
-    >>> ep.tl.trends(adata, ["gene_0", "gene_1"])  # doctest: +SKIP
-    >>> fig = ep.pl.trends(adata, ["gene_0", "gene_1"], return_fig=True)  # doctest: +SKIP
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> ep.tl.fates(adata)
+    >>> ep.tl.trends(adata, ["gene_0", "gene_1"])
+    >>> fig = ep.pl.trends(adata, ["gene_0", "gene_1"], return_fig=True)
     """
     if panels not in ("gene", "fate"):
         raise ValueError(f"panels={panels!r} is not known. Choose 'gene' or 'fate'.")
@@ -162,10 +162,10 @@ def heatmap(
     >>> import entropath_sc as ep
     >>> adata = ep.datasets.branching(n_cells=600)
     >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
-    >>> ep.tl.terminal_states(adata, groupby="branch")  # doctest: +SKIP
-    >>> ep.tl.fates(adata)  # doctest: +SKIP
-    >>> ep.tl.trends(adata)  # doctest: +SKIP
-    >>> fig = ep.pl.heatmap(adata, adata.var_names[:30], return_fig=True)  # doctest: +SKIP
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> ep.tl.fates(adata)
+    >>> ep.tl.trends(adata)
+    >>> fig = ep.pl.heatmap(adata, adata.var_names[:30], return_fig=True)
     """
     names, curves = _read(adata, genes, fate, key)
     scaled = _scaled(curves)

@@ -2,9 +2,22 @@
 
 from ._drivers import drivers
 from ._embedding import embedding
+from ._fates import fates
 from ._merw_graph import merw_graph
 from ._project import project
 from ._pseudotime import pseudotime
+from ._stability import stability
+from ._terminal_states import terminal_states
 from ._trends import trends
 
-__all__ = ["drivers", "embedding", "merw_graph", "project", "pseudotime", "trends"]
+__all__ = [
+    "drivers",
+    "embedding",
+    "fates",
+    "merw_graph",
+    "project",
+    "pseudotime",
+    "stability",
+    "terminal_states",
+    "trends",
+]

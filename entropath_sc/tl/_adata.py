@@ -47,13 +47,22 @@ def keys_for(adata: AnnData, key_added: str, *steps: str, labels: Iterable[str] 
     return keys
 
 
-def own_fields(adata: AnnData, keys: Keys) -> set[tuple[str, str]]:
-    """The fields of a key that this package wrote, by the steps that `uns` records; the default key is its own."""
+def carried_labels(adata: AnnData, keys: Keys) -> list[str]:
+    """The labels that `project` has carried over, now or before."""
+    return [str(label) for label in _steps(adata, keys).get("project", {}).get("carried", ())]
+
+
+def _steps(adata: AnnData, keys: Keys) -> Mapping[str, Any]:
+    """The steps that this package ran under a key, with their parameters."""
     entry = adata.uns.get(keys.uns)
     params = entry.get("params") if isinstance(entry, Mapping) else None
-    params = params if isinstance(params, Mapping) and set(params) <= set(STEPS) else {}
-    steps = STEPS if keys.key == DEFAULT_KEY else params
-    return keys.fields(steps, map(str, params.get("project", {}).get("labels", ())))
+    return params if isinstance(params, Mapping) and set(params) <= set(STEPS) else {}
+
+
+def own_fields(adata: AnnData, keys: Keys) -> set[tuple[str, str]]:
+    """The fields of a key that this package wrote, by the steps that `uns` records; the default key is its own."""
+    steps = STEPS if keys.key == DEFAULT_KEY else _steps(adata, keys)
+    return keys.fields(steps, carried_labels(adata, keys))
 
 
 def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.csr_matrix, dict[str, Any]] | None:

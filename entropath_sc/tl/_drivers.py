@@ -72,11 +72,11 @@ def drivers(
     >>> import entropath_sc as ep
     >>> adata = ep.datasets.branching(n_cells=600)
     >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
-    >>> ep.tl.terminal_states(adata, groupby="branch")  # doctest: +SKIP
-    >>> ep.tl.fates(adata)  # doctest: +SKIP
-    >>> ep.tl.drivers(adata)  # doctest: +SKIP
-    >>> found = adata.uns["entropath"]["drivers"]  # doctest: +SKIP
-    >>> best = found[found["state"] == "fate A"].head(10)  # doctest: +SKIP
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> ep.tl.fates(adata)
+    >>> ep.tl.drivers(adata)
+    >>> found = adata.uns["entropath"]["drivers"]
+    >>> best = found[found["state"] == "fate A"].head(10)
     """
     check_object(adata)
     keys = keys_for(adata, key_added, "drivers")

@@ -64,8 +64,17 @@ def find_source(
         X = None if use_rep is None else representation(adata, use_rep, n_pcs, lazy=True)[0]
         params = {"neighbors_key": neighbors_key or "neighbors", "use_rep": use_rep, "n_pcs": n_pcs}
         params["n_neighbors"] = int(stored.get("n_neighbors", np.diff(distances.indptr).max() + 1))
+        entry = f"adata.uns[{params['neighbors_key']!r}]"
+        if not distances.nnz:
+            raise ValueError(f"{entry} joins no cells. Run `sc.pp.neighbors(adata)` again.")
         if not distances.data.any():
-            raise ValueError(f"adata.uns[{params['neighbors_key']!r}] has all cells in one place. {PLACEHOLDER}")
+            raise ValueError(f"{entry} has all cells in one place. {PLACEHOLDER}")
+        measured = X is not None and not is_lazy(X) and stored.get("metric") == "euclidean"
+        if measured and not _fits(adata, distances, use_rep, n_pcs):
+            warn(
+                f"The neighbours in {entry} were not searched in the present {use_rep!r}, which has changed since. Run "
+                "`sc.pp.neighbors(adata)` again."
+            )
         mark = fingerprint(distances.data, distances.indices, distances.indptr)
         return Source(distances, X, params, mark, adata.obs_names)
     n_neighbors = N_NEIGHBORS if n_neighbors is None else n_neighbors
@@ -136,8 +145,8 @@ def make_graph(
     outliers = source.barcodes[_far_from_all(distances)]
     if len(outliers):
         warn(
-            f"{len(outliers)} cells are more than {STEP_RANGE:g} typical neighbour distances away from all others: "
-            f"{named(outliers, 5)}. They hardly change the order of the others; consider removing them."
+            f"Outlying cells ({len(outliers)}), more than {STEP_RANGE:g} typical neighbour distances away from all "
+            f"others: {named(outliers, 5)}. They hardly change the order of the others; consider removing them."
         )
     graph, bandwidths = graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)
     kernel = Kernel.fitted(settings.decay, settings.bandwidth, distances.data, bandwidths)
@@ -217,9 +226,8 @@ def asked_for(adata: AnnData, keys: Keys, use_rep: str | None = None) -> dict[st
     return params if use_rep in (None, params.get("use_rep")) else None
 
 
-def source_of_graph(adata: AnnData, keys: Keys, use_rep: str | None = None) -> Source | None:
+def source_of_graph(adata: AnnData, params: dict[str, Any] | None, use_rep: str | None = None) -> Source | None:
     """What a graph would be made of now, as `merw_graph` was asked to or by default; None where it is gone."""
-    params = asked_for(adata, keys, use_rep)
     if params is None:
         found = None if use_rep is None else neighbor_distances(adata, None)
         there = found is not None and _where_searched(adata, *found)[0] == use_rep
@@ -227,10 +235,10 @@ def source_of_graph(adata: AnnData, keys: Keys, use_rep: str | None = None) -> S
     key, name = params.get("neighbors_key"), params.get("use_rep")
     if key is not None:
         return find_source(adata, key) if key in adata.uns else None
+    if not has_representation(adata, name):
+        return None
     n_pcs = None if params.get("n_pcs") is None else int(params["n_pcs"])
-    return (
-        find_source(adata, None, name, n_pcs, int(params["n_neighbors"])) if has_representation(adata, name) else None
-    )
+    return find_source(adata, None, name, n_pcs, int(params["n_neighbors"]))
 
 
 def cell_graph(
@@ -238,24 +246,25 @@ def cell_graph(
     keys: Keys,
     settings: Settings,
     source: Source | None,
+    asked: dict[str, Any] | None,
     *,
     preset: str,
-    use_rep: str | None = None,
     random_state: int = 0,
 ) -> CellGraph:
     """The stored graph where it is one of this source, as asked for or of this preset; else a new one."""
-    asked, entry = asked_for(adata, keys, use_rep), adata.uns.get(keys.uns, {})
+    entry = adata.uns.get(keys.uns, {})
     params, part = entry.get("params", {}).get("merw_graph"), entry.get("graph", {})
     is_there = {keys.affinity, keys.lengths} <= set(adata.obsp) and params is not None
-    if source is None:  # cells in another order are the same graph, a subset is not
-        fits = is_there and part.get("edges") == fingerprint(np.sort(adata.obsp[keys.affinity].data))
-        if not fits:
-            raise ValueError(
-                f"adata.obsp[{keys.affinity!r}] is gone or was made for other cells, and what it was made of is not in "
-                "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`."
-            )
-    else:
-        fits = is_there and part.get("fingerprint") == source.fingerprint
+    A = sp.csr_matrix(adata.obsp[keys.affinity]) if is_there else None
+    # Cells in another order are the same graph, a subset of them is not.
+    fits = is_there and part.get("edges") == fingerprint(np.sort(A.data))
+    if source is not None:
+        fits = fits and part.get("fingerprint") == source.fingerprint
+    elif not fits:
+        raise ValueError(
+            f"adata.obsp[{keys.affinity!r}] is gone or was made for other cells, and what it was made of is not in "
+            "`adata`. Run `ep.tl.merw_graph(adata, use_rep=...)`."
+        )
     if fits and (asked is not None or params["preset"] == preset):
         if params["preset"] != preset and params["bandwidth"] == "tempered":
             warn(
@@ -263,8 +272,7 @@ def cell_graph(
                 f"'tempered'. Run `ep.tl.merw_graph(adata, preset={preset!r})` first."
             )
         bridges = Bridges(*(np.asarray(part[name]) for name in ("component_sizes", "bridges", "bridge_lengths")))
-        A, lengths = sp.csr_matrix(adata.obsp[keys.affinity]), sp.csr_matrix(adata.obsp[keys.lengths])
-        return CellGraph(Graph(A, lengths.data, bridges), params)
+        return CellGraph(Graph(A, sp.csr_matrix(adata.obsp[keys.lengths]).data, bridges), params)
     extra: dict[str, Any] = {"preset": preset, "random_state": random_state, "automatic": True}
     disconnected, transitions = "bridge", False
     if asked is not None:

@@ -23,6 +23,8 @@ from ._blocks import is_lazy
 from ._checks import warn
 from ._graphs import CellGraph, asked_for, cell_graph, content, described, source_of_graph
 
+AS_IT_IS = Frame()
+
 
 @dataclass(frozen=True)
 class NodeGraph:
@@ -39,7 +41,7 @@ class NodeGraph:
     cells: Cells | None = None
     fields: Fields | None = None
     fingerprint: str | None = None
-    frame: Frame | None = None
+    frame: Frame = AS_IT_IS
 
     def carried_by(self, adata: AnnData, keys: Keys, values: np.ndarray) -> list[np.ndarray | None]:
         """What new cells get values from besides positions: all cells, with their scales; of landmarks nothing."""
@@ -65,14 +67,15 @@ def node_graph(
     Where no number is given, all cells if they have neighbours, else at most the default number. Landmarks may also be
     `given` themselves.
     """
-    source, asked = source_of_graph(adata, keys, use_rep), asked_for(adata, keys, use_rep)
+    asked = asked_for(adata, keys, use_rep)
+    source = source_of_graph(adata, asked, use_rep)
     params = asked if source is None else source.params
     joined = (asked is not None or source.distances is not None) and not settings.is_published
     if n_landmarks is None:
         n_landmarks = adata.n_obs if joined else N_LANDMARKS
 
     def of_cells() -> CellGraph:
-        return cell_graph(adata, keys, settings, source, preset=preset, use_rep=use_rep, random_state=random_state)
+        return cell_graph(adata, keys, settings, source, asked, preset=preset, random_state=random_state)
 
     if given is None and adata.n_obs <= n_landmarks:
         if store is not None:
@@ -86,7 +89,7 @@ def node_graph(
             "Landmarks need positions, and what the neighbours were searched in is not in `adata`. Put it back, name "
             "another representation with `use_rep=`, or raise `n_landmarks` above the number of cells."
         )
-    frame = Frame() if is_lazy(source.X) else Frame.of(source.X)
+    frame = AS_IT_IS if is_lazy(source.X) else Frame.of(source.X)
     cells = cells_of(source.X, frame, report, store)
     made = of_cells() if joined and not is_lazy(source.X) else None
     if given is not None:
@@ -116,10 +119,10 @@ def warn_of_components(bridges: Bridges, what: str) -> None:
         )
 
 
-def stored_nodes(nodes: Nodes, frame: Frame | None) -> dict[str, Any]:
+def stored_nodes(nodes: Nodes, frame: Frame) -> dict[str, Any]:
     """Where landmarks are, as it is kept in `uns`."""
     kept = {"positions": nodes.positions, "bandwidths": nodes.bandwidths, "n_project": nodes.n_project}
-    return kept if frame is None else {**kept, "centre": frame.centre, "length": frame.length}
+    return kept if frame.is_identity else {**kept, "centre": frame.centre, "length": frame.length}
 
 
 def stored_order(
@@ -128,7 +131,7 @@ def stored_order(
     nodes: Nodes | None,
     use_rep: str | None,
     at_landmarks: np.ndarray | None,
-    frame: Frame | None = None,
+    frame: Frame = AS_IT_IS,
 ) -> dict[str, Any]:
     """An order as it is kept in `uns`, with the barcodes of its ends; landmarks carry it to new cells."""
     part: dict[str, Any] = {
@@ -153,12 +156,11 @@ def restored_nodes(stored: Mapping[str, Any]) -> Nodes:
 
 def restored_frame(stored: Mapping[str, Any]) -> Frame:
     """What the landmarks that were kept are positioned in."""
-    centre = stored.get("centre", 0.0)
-    return Frame(centre if np.ndim(centre) else 0.0, float(stored.get("length", 1.0)))
+    return Frame(stored["centre"], float(stored["length"])) if "centre" in stored else AS_IT_IS
 
 
 def stored_graph(
-    graph: Graph, cells: np.ndarray, barcodes: np.ndarray, coordinates: np.ndarray, frame: Frame | None = None
+    graph: Graph, cells: np.ndarray, barcodes: np.ndarray, coordinates: np.ndarray, frame: Frame = AS_IT_IS
 ) -> dict[str, Any]:
     """Landmarks and the graph among them, as they are kept in `uns`."""
     return {

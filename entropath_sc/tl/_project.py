@@ -13,7 +13,7 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
-from ._adata import Fields, cells_of, check_object, keys_for, named, representation, write
+from ._adata import Fields, carried_labels, cells_of, check_object, keys_for, named, representation, write
 from ._checks import threads, warn
 from ._progress import progress
 from ._reference import Reference, pca_offset, read_order, read_reference
@@ -119,7 +119,8 @@ def project(
     columns = projection.columns(rest, keys)
     if found_order is not None:
         columns[keys.potential], columns[keys.pseudotime] = found_order
-    params = {"labels": labels or None, "use_reference_pca": use_reference_pca}
+    carried = sorted({*carried_labels(adata_new, keys), *labels})
+    params = {"labels": labels or None, "carried": carried or None, "use_reference_pca": use_reference_pca}
     fields = Fields(obs=columns, obsm={keys.coordinates: coordinates}, params={"project": params})
     if scores is not None:
         fields.obsm[reference.use_rep] = scores
@@ -131,7 +132,7 @@ def project(
     middle = float(np.median(columns[keys.remoteness]))
     if middle > SUSPICIOUS_REMOTENESS:
         warn(
-            f"Half of the new cells are more than {middle:.1f} times as far from the reference as its own cells from "
+            f"Half of the new cells are more than {middle:.3g} times as far from the reference as its own cells from "
             f"each other (adata_new.obs[{keys.remoteness!r}]). Have they the same principal components, were they "
             "normalised in the same way, and batch effects removed?"
         )
@@ -142,7 +143,9 @@ def project(
 
 def _check_labels(adata_ref: AnnData, keys: Keys, labels: list[str]) -> None:
     """Refuse columns that are not there, and those whose results would have the names of other ones."""
-    taken = {name for _, name in keys.fields(STEPS)}
+    # Many data sets have a column 'branch': that name is taken only where the reference has branches of its own.
+    free = {"terminal_states"} - set(adata_ref.uns[keys.uns]["params"])
+    taken = {name for _, name in keys.fields(set(STEPS) - free)}
     for label in labels:
         if label not in adata_ref.obs:
             there = named(adata_ref.obs.columns)

@@ -70,10 +70,10 @@ def trends(
     >>> import entropath_sc as ep
     >>> adata = ep.datasets.branching(n_cells=600)
     >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
-    >>> ep.tl.terminal_states(adata, groupby="branch")  # doctest: +SKIP
-    >>> ep.tl.fates(adata)  # doctest: +SKIP
-    >>> ep.tl.trends(adata, ["gene_0", "gene_1"])  # doctest: +SKIP
-    >>> adata.varm["entropath_trends_fate A"].shape  # doctest: +SKIP
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> ep.tl.fates(adata)
+    >>> ep.tl.trends(adata, ["gene_0", "gene_1"])
+    >>> adata.varm["entropath_trends_fate A"].shape
     (500, 100)
     """
     check_object(adata)

@@ -1,0 +1,137 @@
+"""How much an order, fates, branches and a map change when cells are left out and the root moves to a neighbour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import procrustes
+from scipy.stats import spearmanr
+
+from . import lineages
+from .ensemble import PathEnsemble, without_own_noise
+from .graph import Graph
+from .layout import smacof
+from .pipeline import scaled
+
+
+class Spread:
+    """Mean and standard deviation of values that come for some of the nodes at a time."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count, self.total, self.squares = np.zeros(shape[0]), np.zeros(shape), np.zeros(shape)
+
+    def add(self, nodes: np.ndarray, values: np.ndarray) -> None:
+        """Values of some nodes."""
+        self.count[nodes] += 1
+        self.total[nodes] += values
+        self.squares[nodes] += values**2
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Of each node; NaN where it had none."""
+        with np.errstate(invalid="ignore"):
+            return (self.total.T / self.count).T
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Of each node; NaN where it had none."""
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(np.maximum((self.squares.T / self.count).T - self.mean**2, 0.0))
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What repeats gave: per node the spread of pseudotime, of fates, and how often the branch was the same.
+
+    ``agreement`` is the rank correlation of each repeat with the order itself, ``found_again`` the share of repeats
+    that had each end.
+    """
+
+    pseudotime_sd: np.ndarray
+    fates_sd: np.ndarray
+    same_branch: np.ndarray
+    agreement: np.ndarray
+    found_again: np.ndarray
+
+
+def repeat_order(
+    graph: Graph,
+    depth: float,
+    order: np.ndarray,
+    roots: list[np.ndarray],
+    firm: sp.csr_matrix,
+    tree: lineages.Tree | None,
+    ends: list[np.ndarray],
+    seed: int,
+) -> Repeats:
+    """Order, fates and branches from each of the roots, among most of the nodes at random."""
+    rng = np.random.default_rng(seed)
+    n, K = graph.n_nodes, len(ends)
+    pseudotime, fates, same = Spread((n,)), Spread((n, max(K, 1))), Spread((n,))
+    regions = [] if tree is None else [tree.branch_of_end(i) for i in range(int(tree.ends.max()) + 1)]
+    agreement, found = np.empty(len(roots)), np.zeros(len(regions))
+    for r, root in enumerate(roots):
+        nodes, part = lineages.resampled(graph, root, rng)
+        ensemble = PathEnsemble.of(part, depth)
+        at = np.flatnonzero(np.isin(nodes, root))
+        again = ensemble.first_passages(at)
+        pseudotime.add(nodes, scaled(again, roots=at))
+        agreement[r] = spearmanr(again, order[nodes])[0]
+        kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends]
+        if K and all(len(end) for end in kept):
+            passages = np.column_stack([ensemble.first_passages(end) for end in kept])
+            fates.add(nodes, lineages.fates(passages, passages[at].mean(axis=0), np.full(K, 1.0 / K)))
+        if tree is not None:
+            links, weights = firm[nodes][:, nodes].tocsr(), ensemble.equalised(part)
+            peaks = lineages.find_peaks(again, links, weights, int(lineages.RESAMPLED * lineages.END_CELLS))
+            same_branch, regions_found = _compared(tree, regions, nodes, peaks, links, weights)
+            same.add(nodes, same_branch)
+            found[regions_found] += 1
+    return Repeats(pseudotime.sd, fates.sd, same.mean, agreement, found / len(roots))
+
+
+def _compared(
+    tree: lineages.Tree,
+    regions: list[np.ndarray],
+    nodes: np.ndarray,
+    peaks: lineages.Peaks,
+    links: sp.csr_matrix,
+    weights: sp.csr_matrix,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which nodes lie on a branch that leads to the same ends as in the tree, and which of its ends are found again."""
+    splits = peaks.ends() or []
+    again = lineages.tree_of(peaks, splits, links, weights)
+    region = np.full(len(tree.branch), -1)
+    for i, inside in enumerate(regions):
+        region[inside] = i
+    ends = region[nodes[[peaks.top, *(split.peak for split in splits)]]]
+    before, after = _ends_of_branches(tree, np.arange(len(regions))), _ends_of_branches(again, ends)
+    same = np.array([[a == b for b in after] for a in before])
+    return same[tree.branch[nodes], again.branch], np.unique(ends[ends >= 0])
+
+
+def _ends_of_branches(tree: lineages.Tree, names: np.ndarray) -> list[frozenset[int]]:
+    """The ends that each branch leads to."""
+    found: list[set[int]] = [set() for _ in tree.parents]
+    for b in range(len(tree.parents) - 1, -1, -1):
+        if tree.splits[b] < 0:
+            found[b].add(int(names[tree.ends[b]]))
+        if tree.parents[b] >= 0:
+            found[tree.parents[b]] |= found[b]
+    return [frozenset(ends) for ends in found]
+
+
+def repeat_map(graph: Graph, depth: float, coordinates: np.ndarray, n_repeats: int, seed: int) -> np.ndarray:
+    """How far each node of a map moves, relative to the map's radius, after Procrustes; the root mean square."""
+    rng = np.random.default_rng(seed)
+    moved = Spread((graph.n_nodes,))
+    for _ in range(n_repeats):
+        nodes, part = lineages.resampled(graph, rng.integers(graph.n_nodes, size=1), rng)
+        D = without_own_noise(PathEnsemble.of(part, depth).free_energies())
+        layout = smacof(D, coordinates[nodes].astype(np.float64))
+        one, other, _ = procrustes(coordinates[nodes], layout.coordinates)
+        # Procrustes scales both to a unit sum of squares: times n the mean square is 1.
+        moved.add(nodes, np.linalg.norm(one - other, axis=1) * np.sqrt(len(nodes)))
+    return np.sqrt(moved.mean**2 + moved.sd**2)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scanpy import logging as logg
+from scipy.special import logsumexp
+
+from .._keys import DEFAULT_KEY, Keys
+from ..core import lineages
+from ._adata import Fields, check_object, keys_for, named, write
+from ._checks import warn
+from ._ordered import read_ordered, read_terminal
+from ._progress import progress
+
+
+def fates(
+    adata: AnnData,
+    *,
+    prior: str | Mapping[str, float] = "uniform",
+    forward: bool = False,
+    key_added: str = DEFAULT_KEY,
+    copy: bool = False,
+) -> AnnData | None:
+    """Tell which terminal state each cell is on its way to.
+
+    Of all paths that lead from the root to each state, on which does a cell lie? The probabilities are even at the root
+    and along the trunk, and one state takes over past a branch point, however far away its end is.
+
+    Run :func:`~entropath_sc.tl.terminal_states` first.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after :func:`~entropath_sc.tl.terminal_states`.
+    prior
+        Probability of the states at the root: `'uniform'`, or a number for each state by name.
+    forward
+        Also store the forward walk: the random walk along all paths that is bound to reach a terminal state. CellRank
+        (`PrecomputedKernel`) and arrows on an embedding (:func:`~entropath_sc.pl.arrows`) read it.
+    key_added
+        Prefix of the fields that are read and set.
+    copy
+        Return a copy instead of writing to `adata`.
+
+    Returns
+    -------
+    `None`, or the copy if `copy`. Sets the following fields:
+
+    `adata.obsm['entropath_fates']` : DataFrame
+        Probability of each terminal state, a column each; rows sum to one.
+    `adata.obs['entropath_plasticity']` : float
+        Entropy of the fates, from 0 (committed) to 1 (undecided).
+    `adata.obsm['entropath_membership']` : DataFrame
+        How far each cell lies on the way to each state: 1 on the trunk and on the state's own branch, near 0 on others.
+        :func:`~entropath_sc.tl.trends` weights cells by it.
+    `adata.obsm['entropath_passages']` : DataFrame
+        What they come from: -log of the weight of all paths to each state.
+    `adata.uns['entropath']['fates']` : dict
+        The `states`, their `prior`, and the passages `at_root`.
+    `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`
+        Transition matrix of the forward walk, if `forward`; terminal cells keep it.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=600)
+    >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> ep.tl.fates(adata)
+    >>> adata.obsm["entropath_fates"].loc[adata.uns["root"]].round(2).tolist()
+    [0.33, 0.33, 0.33]
+    """
+    check_object(adata)
+    keys = keys_for(adata, key_added, "fates")
+    states = read_terminal(adata, keys)
+    names = list(states.cat.categories)
+    weight = _prior(prior, names)
+    start = logg.info("computing fates")
+    with progress() as report:
+        ordered = read_ordered(adata, keys, report)
+        graph = ordered.nodes.graph
+        if forward and ordered.nodes.chosen is not None:
+            raise ValueError(
+                "The forward walk is one of cells, and landmarks carried this order. Run `sc.pp.neighbors(adata)` and "
+                "`ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
+            )
+        ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
+        passages = np.column_stack([ordered.ensemble.first_passages(nodes) for nodes in ends])
+        at_root = -logsumexp(-passages[ordered.roots], axis=0) + np.log(len(ordered.roots))
+        on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
+        walk = None
+        if forward:
+            walk = lineages.forward_walk(ordered.ensemble, passages, at_root, weight, np.unique(np.concatenate(ends)))
+    fields = fate_fields(keys, on_cells, at_root, weight, names, adata.obs_names)
+    fields.obsp[keys.forward] = walk
+    _say_if_tied(fields.obsm[keys.fates], states)
+    fields.params["fates"] = {"prior": prior if isinstance(prior, str) else dict(prior), "forward": forward}
+    fields.parts["fates"] = {"states": np.array(names, dtype=object), "at_root": at_root, "prior": weight}
+    done = write(adata, keys, fields.add(ordered.nodes.fields), copy=copy)
+    logg.info("    finished", time=start, deep=f"added\n    {keys.fates!r}, fate probabilities (adata.obsm)")
+    return done
+
+
+def fate_fields(
+    keys: Keys, passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray, names: list[str], cells: pd.Index
+) -> Fields:
+    """The fields that follow from passages to each state, of a reference's own cells or of new ones."""
+    probability = lineages.fates(passages, at_root, prior)
+    membership = probability / prior
+    membership /= membership.max(axis=1, keepdims=True)
+    tables = {keys.fates: probability, keys.membership: membership, keys.passages: passages}
+    obsm = {name: pd.DataFrame(values, index=cells, columns=names) for name, values in tables.items()}
+    return Fields(obs={keys.plasticity: lineages.plasticity(probability)}, obsm=obsm)
+
+
+def _prior(prior: str | Mapping[str, float], names: list[str]) -> np.ndarray:
+    if isinstance(prior, str):
+        if prior != "uniform":
+            raise ValueError(f"prior={prior!r} is not known. Choose 'uniform', or give a number for each state.")
+        return np.full(len(names), 1.0 / len(names))
+    if set(prior) != set(names):
+        raise ValueError(f"prior must have a number for each of the states {named(names)}; it has {named(prior)}.")
+    weight = np.array([float(prior[name]) for name in names])
+    if not (np.isfinite(weight) & (weight > 0)).all():
+        raise ValueError("prior: each number must be positive.")
+    return weight / weight.sum()
+
+
+def _say_if_tied(probability: pd.DataFrame, states: pd.Series) -> None:
+    """A state on the way to another one cannot be told from it."""
+    for name in probability.columns:
+        own = probability[(states == name).to_numpy()].mean()
+        if own.idxmax() != name or own[name] < 0.5:
+            rival = own.drop(name).idxmax()
+            warn(
+                f"The cells of {name!r} are as much on their way to {rival!r}: {name!r} lies on the paths to it, or "
+                "has no branch of its own. Remove one of the two with `ep.tl.terminal_states(adata, names=...)`."
+            )

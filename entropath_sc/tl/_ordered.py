@@ -1,0 +1,116 @@
+"""The graph that an order was made on, read again for what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+
+from .._keys import Keys
+from ..core.ensemble import PathEnsemble
+from ..core.lineages import END_CELLS
+from ..core.pipeline import Settings, root_in
+from ..core.progress import Report
+from ._adata import Cells, cell_indices, is_category
+from ._checks import settings_for
+from ._nodes import NodeGraph, node_graph
+
+# How far a stored potential may be from the one on the present graph, relative to its largest: rounding, no more.
+SAME_ORDER = 1e-4
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The graph of an order with its path ensemble, the order of its nodes, and the nodes of the roots."""
+
+    nodes: NodeGraph
+    settings: Settings
+    ensemble: PathEnsemble
+    order: np.ndarray
+    roots: np.ndarray
+
+    @property
+    def weights(self) -> sp.csr_matrix:
+        """The equalised affinity."""
+        return self.ensemble.equalised(self.nodes.graph)
+
+    def nodes_of(self, cells: np.ndarray) -> np.ndarray:
+        """The nodes that cells are at, or nearest to, each once."""
+        sources = self.nodes.graph.sources(self.nodes.cells, cells)
+        return np.unique(np.asarray(sources.argmax(axis=1)).ravel())
+
+    def cells_of(self, nodes: np.ndarray) -> np.ndarray:
+        """The cells that nodes are."""
+        return nodes if self.nodes.chosen is None else self.nodes.chosen[nodes]
+
+    def on_cells(self, labels: np.ndarray) -> np.ndarray:
+        """What nodes have, on all cells: their own, or that of the nearest landmark."""
+        if self.nodes.chosen is None:
+            return labels
+        return labels[self.nodes.cells.assignment(self.nodes.graph.nodes)]
+
+    def nearest(self, node: int, among: np.ndarray) -> np.ndarray:
+        """The few nodes among some that paths lead to from one first, itself included."""
+        far = self.ensemble.first_passages(np.array([node]))[among]
+        return among[np.argsort(far, kind="stable")[:END_CELLS]]
+
+    def given(self, adata: AnnData, cells: Cells, name: str) -> np.ndarray:
+        """The nodes of cells that a user names: around one barcode, or around the cell deepest inside a category."""
+        found = cell_indices(adata, cells, name)
+        members = self.nodes_of(found)
+        if isinstance(cells, str):
+            return self.nearest(int(members[0]), np.arange(len(self.order)))
+        if not is_category(adata, cells):
+            return members
+        deepest = root_in(self.nodes.graph, self.settings, self.nodes.cells, found)
+        if deepest is None:
+            raise ValueError(f"{name}: {tuple(cells)} is everywhere, so no cell is deepest inside it. Give a barcode.")
+        return self.nearest(int(self.nodes_of(np.array([deepest]))[0]), members)
+
+
+def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
+    """The order that `pseudotime` stored, and the graph that it was made on."""
+    entry = adata.uns.get(keys.uns, {})
+    part = entry.get("pseudotime")
+    if part is None or keys.potential not in adata.obs:
+        raise KeyError(f"No order in adata.obs[{keys.potential!r}]. Run `ep.tl.pseudotime(adata, root=...)` first.")
+    params = entry["params"]["pseudotime"]
+    if params["preset"] != "default":
+        raise ValueError(
+            f"The order is one of preset={params['preset']!r}, and lineages follow from the default. Run "
+            "`ep.tl.pseudotime(adata, root=...)` again, without `preset`."
+        )
+    roots = [str(barcode) for barcode in np.atleast_1d(part["roots"])]
+    if missing := [barcode for barcode in roots if barcode not in adata.obs_names]:
+        raise ValueError(f"The root {missing[0]!r} is no longer among the cells. Run `ep.tl.pseudotime` again.")
+    settings = settings_for("default", depth=float(part["depth"]))
+    n_landmarks = None if params.get("n_landmarks") is None else int(params["n_landmarks"])
+    nodes = node_graph(adata, keys, settings, preset="default", report=report, n_landmarks=n_landmarks)
+    ensemble = PathEnsemble.of(nodes.graph, float(settings.depth))
+    sources = nodes.graph.sources(nodes.cells, cell_indices(adata, roots, "root"))
+    at = np.unique(np.asarray(sources.argmax(axis=1)).ravel())
+    order = ensemble.first_passages(at)
+    stored = (
+        adata.obs[keys.potential].to_numpy() if nodes.chosen is None else np.asarray(part["landmarks"]["potential"])
+    )
+    if len(stored) != len(order) or not np.allclose(stored, order, atol=SAME_ORDER * order.max()):
+        raise ValueError(
+            f"adata.obs[{keys.potential!r}] was made with other neighbours or cells. Run "
+            "`ep.tl.pseudotime(adata, root=...)` again."
+        )
+    return Ordered(nodes, settings, ensemble, order, at)
+
+
+def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:
+    """The terminal state of each cell, as `terminal_states` stored it."""
+    if keys.terminal not in adata.obs:
+        raise KeyError(f"No adata.obs[{keys.terminal!r}]. Run `ep.tl.terminal_states(adata)` first.")
+    states = adata.obs[keys.terminal].astype("category").cat.remove_unused_categories()
+    if not len(states.cat.categories):
+        raise ValueError(
+            "No terminal state was found. Name one by hand: `ep.tl.terminal_states(adata, terminal={'name': barcode})`."
+        )
+    return states

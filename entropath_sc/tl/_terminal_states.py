@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scanpy import logging as logg
+
+from .._keys import DEFAULT_KEY, Keys
+from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
+from ._adata import Cells, Fields, check_object, keys_for, named, write
+from ._checks import check_count, warn
+from ._ordered import Ordered, read_ordered
+from ._progress import progress
+
+TRUNK = "trunk"
+
+
+def terminal_states(
+    adata: AnnData,
+    *,
+    groupby: str | None = None,
+    n_states: int | None = None,
+    terminal: Mapping[str, Cells] | None = None,
+    names: Mapping[str, str | None] | None = None,
+    n_resamples: int = 20,
+    key_added: str = DEFAULT_KEY,
+    random_state: int = 0,
+    copy: bool = False,
+) -> AnnData | None:
+    """Find where the order ends, and the tree of branches that leads there.
+
+    A terminal state is a peak of the pseudotime that stands on a branch of its own: at least 10 cells, with more of
+    their links to each other than to all other cells. A line has one, a cloud none. Early cells are never terminal,
+    unless the root lies inside a branch, which gives a warning.
+
+    Run :func:`~entropath_sc.tl.pseudotime` first.
+
+    Parameters
+    ----------
+    adata
+        Annotated data after :func:`~entropath_sc.tl.pseudotime`.
+    groupby
+        Column of `adata.obs` to name the states by: each gets the most frequent label among its cells. Without it
+        states are called `'end 1'`, `'end 2'` and so on, the most distinct first.
+    n_states
+        How many states to find: the most distinct ones. By default as many as there are; 0 finds none.
+    terminal
+        States to add by hand, each a name with a barcode (which stands for the 10 cells nearest to it), a list of
+        barcodes, or `('obs column', 'category')`. Use it for rare ends of fewer than 10 cells, or without a branch of
+        their own. A state on the branch of a found one replaces it.
+    names
+        New names of states that were found; None removes a state.
+    n_resamples
+        How many random samples of 80 % of the cells to search again, for `found_again`. 0 skips this.
+    key_added
+        Prefix of the fields that are read and set.
+    random_state
+        Seed of the samples.
+    copy
+        Return a copy instead of writing to `adata`.
+
+    Returns
+    -------
+    `None`, or the copy if `copy`. Sets the following fields:
+
+    `adata.obs['entropath_terminal']` : categorical
+        The cells that stand for each state (10 each, the nearest to its peak); missing for all others.
+    `adata.obs['entropath_branch']` : categorical
+        The branch of each cell. A branch has the name of the state that it leads to, or of several joined by `' + '`;
+        the first one is `'trunk'`.
+    `adata.obs['entropath_branch_position']` : float
+        How far along its branch a cell is, from 0 to 1.
+    `adata.obs['entropath_at_branch_point']` : bool
+        Whether a cell has neighbours on another branch.
+    `adata.uns['entropath']['terminal_states']` : DataFrame
+        For each state its latest `cell`, the number of cells on its branch (`n_cells`), how far the order rises above
+        the branch point (`persistence`, in the units of `obs['entropath_potential']`), the share of its links that stay
+        on the branch (`inside`), the share of resamples that find it again (`found_again`), its `pseudotime`, and
+        whether it was `given`.
+    `adata.uns['entropath']['tree']` : dict
+        DataFrames `nodes` (root, branch points and tips) and `edges` (parent, child, branch, length, n_cells). With
+        networkx: `nx.from_pandas_edgelist(tree['edges'], 'parent', 'child', True, nx.DiGraph)`.
+
+    Examples
+    --------
+    >>> import entropath_sc as ep
+    >>> adata = ep.datasets.branching(n_cells=600)
+    >>> ep.tl.pseudotime(adata, root=adata.uns["root"])
+    >>> ep.tl.terminal_states(adata, groupby="branch")
+    >>> sorted(adata.obs["entropath_terminal"].cat.categories)
+    ['fate A', 'fate B', 'fate C']
+    """
+    check_object(adata)
+    keys = keys_for(adata, key_added, "terminal_states")
+    for name, value in (("n_states", n_states), ("n_resamples", n_resamples), ("random_state", random_state)):
+        if value is not None:
+            check_count(name, value, 0)
+    if groupby is not None and groupby not in adata.obs:
+        raise KeyError(f"groupby: there is no column adata.obs[{groupby!r}]; there is {named(adata.obs.columns)}.")
+    start = logg.info("finding terminal states")
+    with progress() as report:
+        ordered = read_ordered(adata, keys, report)
+        ends = _found(ordered, n_states, n_resamples, random_state)
+    labels = None if groupby is None else adata.obs[groupby].astype(str).to_numpy()
+    found = _named(ends.nodes, ordered, labels)
+    kept = _renamed(found, names or {})
+    tips = [new or old for old, new in zip(found, kept, strict=True)]
+    states = {name: _state(ordered, ends, i) for i, name in enumerate(kept) if name is not None}
+    for name, cells in (terminal or {}).items():
+        nodes = ordered.given(adata, cells, f"terminal[{name!r}]")
+        on = next((i for i, region in enumerate(ends.regions) if np.isin(nodes, region).all()), None)
+        replaced = {} if on is None else states.pop(tips[on], {})
+        if on is not None:
+            tips[on] = name
+        latest = int(nodes[ordered.order[nodes].argmax()])
+        states[name] = {"n_cells": len(nodes)} | replaced | {"nodes": nodes, "latest": latest, "given": True}
+    fields = _fields(adata, keys, ordered, ends, tips, states)
+    fields.params["terminal_states"] = {
+        "groupby": groupby,
+        "n_states": n_states,
+        "terminal": None if terminal is None else {k: str(v) for k, v in terminal.items()},
+        "names": None if names is None else {k: str(v) for k, v in names.items()},
+        "n_resamples": n_resamples,
+        "random_state": random_state,
+    }
+    done = write(adata, keys, fields.add(ordered.nodes.fields), copy=copy)
+    logg.info(
+        f"    found {named(states) if states else 'none'}",
+        time=start,
+        deep=f"added\n    {keys.terminal!r}, terminal states (adata.obs)",
+    )
+    return done
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ends of an order and their tree: the nodes that stand for each, those on its branch, how often it is found again.
+
+    The first is the highest peak, the others are those of the splits.
+    """
+
+    peaks: Peaks
+    splits: list[Split]
+    tree: Tree
+    nodes: list[np.ndarray]
+    regions: list[np.ndarray]
+    found_again: np.ndarray
+
+
+def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) -> Ends:
+    graph, weights = ordered.nodes.graph, ordered.weights
+    firm = firm_edges(ordered.ensemble, graph)
+    peaks = find_peaks(ordered.order, firm, weights)
+    splits = peaks.ends(n_states)
+    if splits is None:
+        if n_states is None:
+            warn(
+                "No terminal state was found: the last cells have more links to all others than to each other, so the "
+                "order has no direction. Is there a trajectory, and is the root at its beginning?"
+            )
+        return Ends(peaks, [], tree_of(peaks, [], firm, weights), [], [], np.empty(0))
+    if n_states is not None and len(splits) + 1 < n_states:
+        raise ValueError(f"n_states={n_states}, but the order has only {len(splits) + 1} peaks of 10 cells or more.")
+    tree = tree_of(peaks, splits, firm, weights)
+    regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
+    tops = [peaks.top, *(split.peak for split in splits)]
+    nodes = [ordered.nearest(top, region) for top, region in zip(tops, regions, strict=True)]
+    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed)
+    return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
+
+
+def _named(ends: list[np.ndarray], ordered: Ordered, labels: np.ndarray | None) -> list[str]:
+    """A name for each end: its most frequent label, numbered where several share it."""
+    if labels is None:
+        return [f"end {i}" for i in range(1, len(ends) + 1)]
+    found = [pd.Series(labels[ordered.cells_of(nodes)]).mode()[0] for nodes in ends]
+    count = {name: found.count(name) for name in found}
+    place = [found[: i + 1].count(name) for i, name in enumerate(found)]
+    return [f"{name} {i}" if count[name] > 1 else name for name, i in zip(found, place, strict=True)]
+
+
+def _renamed(found: list[str], names: Mapping[str, str | None]) -> list[str | None]:
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"names: there is no state {unknown[0]!r}; there is {named(found)}.")
+    new = [names.get(name, name) for name in found]
+    kept = [name for name in new if name is not None]
+    if len(set(kept)) < len(kept):
+        raise ValueError("names: two states would have the same name.")
+    return new
+
+
+def _state(ordered: Ordered, ends: Ends, i: int) -> dict[str, Any]:
+    """What is known of an end."""
+    split = None if i == 0 else ends.splits[i - 1]
+    latest = ends.peaks.top if split is None else split.peak
+    first = float(np.delete(ordered.order, ordered.roots).min())
+    return {
+        "nodes": ends.nodes[i],
+        "latest": latest,
+        "n_cells": int(np.isin(ordered.on_cells(np.arange(len(ordered.order))), ends.regions[i]).sum()),
+        "persistence": ordered.order[latest] - first if split is None else split.persistence,
+        "inside": ends.peaks.inside if split is None else split.inside,
+        "found_again": ends.found_again[i],
+        "given": False,
+    }
+
+
+def _fields(
+    adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends, tips: list[str], states: dict[str, dict[str, Any]]
+) -> Fields:
+    """The fields of the states, and of the tree with these names of its tips."""
+    names = pd.Index(list(states), dtype=object)
+    pseudotime = adata.obs[keys.pseudotime].to_numpy()
+    latest = ordered.cells_of(np.array([state["latest"] for state in states.values()], dtype=int))
+    columns = ["n_cells", "persistence", "inside", "found_again", "given"]
+    table = pd.DataFrame(
+        {"cell": adata.obs_names[latest].astype(str).to_numpy(dtype=object)}
+        | {c: [state.get(c, np.nan) for state in states.values()] for c in columns}
+        | {"pseudotime": pseudotime[latest]},
+        index=names,
+    )
+    table["given"] = table["given"].astype(bool)
+    if len(early := table.index[~table["given"] & (table["pseudotime"] < 0.5 * pseudotime.max())]):
+        warn(
+            f"{named(early)} ends in the first half of the pseudotime. If the root lies inside a branch, the other end "
+            "of that branch looks like a terminal state: choose a root at the end, or remove the state with `names=`."
+        )
+    nodes, edges, position = _tables(adata, ordered, ends, tips, pseudotime)
+    branch = ordered.on_cells(ends.tree.branch)
+    edges["n_cells"] = np.bincount(branch, minlength=len(edges))
+    branches = pd.Index(edges["branch"], dtype=object)
+    for name in names.difference(nodes.index):  # given by hand, without a branch of its own
+        potential = ordered.order[states[name]["latest"]]
+        parent, on = edges.loc[branch[latest[names.get_loc(name)]], ["parent", "branch"]]
+        nodes.loc[name] = ["tip", table.loc[name, "cell"], potential, table.loc[name, "pseudotime"]]
+        edges.loc[len(edges)] = [parent, name, on, max(potential - nodes.loc[parent, "potential"], 0.0), 0]
+    code = np.full(adata.n_obs, -1)
+    for i, state in enumerate(states.values()):
+        code[ordered.cells_of(state["nodes"])] = i
+    return Fields(
+        obs={
+            keys.terminal: pd.Categorical.from_codes(code, categories=names),
+            keys.branch: pd.Categorical.from_codes(branch, categories=branches),
+            keys.position: ordered.on_cells(position),
+            keys.at_branch_point: ordered.on_cells(ends.tree.between),
+        },
+        parts={"terminal_states": table, "tree": {"nodes": nodes, "edges": edges}},
+    )
+
+
+def _tables(
+    adata: AnnData, ordered: Ordered, ends: Ends, tips: list[str], pseudotime: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
+    """Nodes and edges of the tree, a row a branch, and how far along its branch each node of the graph is."""
+    tree, order = ends.tree, ordered.order
+    tips = tips or ["end"]
+    tops = [ends.peaks.top, *(split.peak for split in ends.splits)]
+    n_branches = len(tree.parents)
+
+    def leads_to(b: int) -> list[str]:
+        children = np.flatnonzero(tree.parents == b)
+        return [name for child in children for name in leads_to(int(child))] if len(children) else [tips[tree.ends[b]]]
+
+    is_tip = tree.splits < 0
+    child = [tips[tree.ends[b]] if is_tip[b] else f"branch point {int(tree.splits[b]) + 1}" for b in range(n_branches)]
+    last = np.array(
+        [tops[tree.ends[b]] if is_tip[b] else ends.splits[tree.splits[b]].saddle for b in range(n_branches)]
+    )
+    at = np.append(ordered.roots[0], last)
+    cells = ordered.cells_of(at)
+    nodes = pd.DataFrame(
+        {
+            "kind": ["root", *np.where(is_tip, "tip", "branch point")],
+            "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
+            "potential": order[at],
+            "pseudotime": pseudotime[cells],
+        },
+        index=pd.Index(["root", *child], dtype=object),
+    )
+    first = np.delete(order, ordered.roots).min()
+    begin = np.array([first if p < 0 else order[last[p]] for p in tree.parents])
+    length = np.maximum(order[last] - begin, np.finfo(float).tiny)
+    edges = pd.DataFrame(
+        {
+            "parent": ["root" if p < 0 else child[p] for p in tree.parents],
+            "child": child,
+            "branch": [TRUNK if b == 0 and n_branches > 1 else " + ".join(leads_to(b)) for b in range(n_branches)],
+            "length": length,
+        }
+    )
+    position = np.clip((order - begin[tree.branch]) / length[tree.branch], 0.0, 1.0)
+    return nodes, edges, position

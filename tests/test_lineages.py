@@ -1,0 +1,325 @@
+"""Ends, branches and fates, on trees whose answers are known on paper, and on simulated cells."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from conftest import graph_of
+
+import entropath_sc as ep
+from entropath_sc.core import lineages
+from entropath_sc.core.ensemble import PathEnsemble
+
+
+def branched(trunk: int, arms: tuple[int, ...]) -> tuple[sp.csr_matrix, list[np.ndarray]]:
+    """A trunk of nodes in a row, and arms that begin at its last node; the nodes of each arm, outward."""
+    n = trunk + sum(arms)
+    A = sp.lil_matrix((n, n))
+    for i in range(trunk - 1):
+        A[i, i + 1] = A[i + 1, i] = 1.0
+    nodes, first = [], trunk
+    for length in arms:
+        arm = np.arange(first, first + length)
+        for a, b in zip(np.append(trunk - 1, arm[:-1]), arm, strict=True):
+            A[a, b] = A[b, a] = 1.0
+        nodes.append(arm)
+        first += length
+    return A.tocsr(), nodes
+
+
+def steps_from_root(A: sp.csr_matrix) -> np.ndarray:
+    return sp.csgraph.dijkstra(A, indices=0)
+
+
+def test_peaks_of_a_tree_have_the_lengths_of_its_arms_as_persistence():
+    A, arms = branched(10, (12, 7, 5))
+    peaks = lineages.find_peaks(steps_from_root(A), A, A, least=3)
+    assert peaks.top == arms[0][-1]
+    assert [split.peak for split in peaks.splits] == [arms[1][-1], arms[2][-1]]
+    assert [split.persistence for split in peaks.splits] == [7, 5]
+    assert [split.saddle for split in peaks.splits] == [9, 9]
+    for split, arm in zip(peaks.splits, arms[1:], strict=True):
+        assert set(split.younger_nodes) == set(arm)
+        assert split.inside == pytest.approx((2 * len(arm) - 2) / (2 * len(arm) - 1))
+    assert len(peaks.ends()) == 2
+
+
+def test_an_arm_of_too_few_nodes_is_no_end_and_gives_its_branch_no_peak():
+    A, arms = branched(10, (12, 2))
+    order = steps_from_root(A)
+    assert lineages.find_peaks(order, A, A, least=3).splits == []
+    order[arms[1]] += 100  # two outliers, above all others
+    assert lineages.find_peaks(order, A, A, least=3).top == arms[0][-1]
+
+
+def test_a_bump_on_a_slope_is_no_end():
+    """Its nodes have more links to those around them than to each other."""
+    n = 40
+    A = sp.diags([np.ones(n - k) for k in (1, 2, 3)] * 2, [1, 2, 3, -1, -2, -3]).tocsr()
+    order = np.arange(n, dtype=float)
+    order[18:22] += 12
+    peaks = lineages.find_peaks(order, A, A, least=4)
+    assert [len(split.younger_nodes) for split in peaks.splits] == [4]
+    assert peaks.splits[0].inside == 0.5
+    assert peaks.ends() == []
+
+
+def test_a_tree_knows_the_branch_of_each_node():
+    A, arms = branched(6, (12, 8))
+    peaks = lineages.find_peaks(steps_from_root(A), A, A, least=3)
+    tree = lineages.tree_of(peaks, peaks.ends(), A, A)
+    assert tree.parents.tolist() == [-1, 0, 0]
+    assert sorted(tree.ends[1:].tolist()) == [0, 1]
+    assert (tree.branch[:6] == 0).all()
+    for i, arm in enumerate(arms):
+        assert (tree.ends[tree.branch[arm]] == i).all()
+    assert np.flatnonzero(tree.between).tolist() == [5, arms[0][0], arms[1][0]]
+
+
+@pytest.mark.parametrize("arms", [(6, 6), (9, 4, 6)])
+def test_fates_past_a_branch_point_are_those_on_paper(arms):
+    """Even along the trunk; e^2D/(e^2D + K - 1) at a distance D past the branch point, however long the arms are."""
+    A, nodes = branched(7, arms)
+    ensemble = PathEnsemble.of(graph_of(A), 5.0)
+    passages = np.column_stack([ensemble.first_passages(arm[-1:]) for arm in nodes])
+    K = len(arms)
+    prior = np.full(K, 1 / K)
+    probability = lineages.fates(passages, passages[0], prior)
+    np.testing.assert_allclose(probability[:7], 1 / K, atol=1e-9)
+    D = ensemble.free_energies()[6]
+    for i, arm in enumerate(nodes):
+        far = np.exp(2 * D[arm])
+        np.testing.assert_allclose(probability[arm[:-1], i], (far / (far + K - 1))[:-1], rtol=1e-7)
+    plasticity = lineages.plasticity(probability)
+    assert plasticity[0] == pytest.approx(1)
+    assert plasticity[nodes[0][-1]] < 0.5
+    shifted = lineages.fates(passages, passages[0], np.arange(1.0, K + 1) / np.arange(1.0, K + 1).sum())
+    np.testing.assert_allclose(shifted[0], np.arange(1.0, K + 1) / np.arange(1.0, K + 1).sum())
+
+
+def test_the_forward_walk_arrives_where_the_fates_say():
+    A, nodes = branched(7, (9, 5))
+    ensemble = PathEnsemble.of(graph_of(A), 5.0)
+    passages = np.column_stack([ensemble.first_passages(arm[-1:]) for arm in nodes])
+    prior, ends = np.array([0.3, 0.7]), np.array([arm[-1] for arm in nodes])
+    T = lineages.forward_walk(ensemble, passages, passages[0], prior, ends)
+    np.testing.assert_allclose(T.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_array_equal(T.diagonal()[ends], 1)
+    inner = np.setdiff1d(np.arange(T.shape[0]), ends)
+    arrives = np.linalg.solve(np.eye(len(inner)) - T[inner][:, inner].toarray(), T[inner][:, ends].toarray())
+    np.testing.assert_allclose(arrives[0], prior, atol=2e-3)  # paths that return from an end count in the fates
+    fates = lineages.fates(passages, passages[0], prior)
+    np.testing.assert_allclose(arrives, fates[inner], atol=0.06)  # as above
+    assert np.abs(arrives - fates[inner]).mean() < 0.01
+
+
+@pytest.fixture(scope="module")
+def _ended():
+    adata = ep.datasets.branching(n_cells=1000, random_state=3)
+    ep.tl.merw_graph(adata)
+    ep.tl.pseudotime(adata, root=adata.uns["root"])
+    ep.tl.terminal_states(adata, groupby="branch")
+    ep.tl.fates(adata, forward=True)
+    return adata
+
+
+@pytest.fixture
+def ended(_ended):
+    """Branching cells up to their fates."""
+    return _ended.copy()
+
+
+def test_the_ends_of_branching_cells_are_found_and_no_other(ended):
+    table = ended.uns["entropath"]["terminal_states"]
+    assert sorted(table.index) == ["fate A", "fate B", "fate C"]
+    assert (table["found_again"] >= 0.8).all()
+    assert (ended.obs.loc[table["cell"], "time"] > 0.8).all()
+    assert ended.obs["entropath_terminal"].value_counts().tolist() == [lineages.END_CELLS] * 3
+
+
+def test_fates_are_even_on_the_trunk_and_decided_past_the_branch_point(ended):
+    probability = ended.obsm["entropath_fates"]
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    # The truth: early cells of the trunk, and the last half of each branch.
+    trunk = (ended.obs["branch"] == "trunk") & (ended.obs["time"] < 0.3)
+    assert np.abs(probability[trunk.to_numpy()] - 1 / 3).to_numpy().mean() < 0.05
+    late = ended.obs["branch"].str.startswith("fate") & (ended.obs["time"] > 0.8)
+    right = probability.idxmax(axis=1)[late] == ended.obs["branch"][late].astype(str)
+    assert right.mean() > 0.95
+    assert ended.obs["entropath_plasticity"][trunk].mean() > 0.98
+    assert ended.obs["entropath_plasticity"][late].mean() < 0.3
+
+
+def test_branches_follow_the_true_ones(ended):
+    late = ended.obs["branch"].str.startswith("fate") & (ended.obs["time"] > 0.85)
+    same = ended.obs["entropath_branch"].astype(str)[late] == ended.obs["branch"].astype(str)[late]
+    assert same.mean() > 0.95
+    early = ended.obs["time"] < 0.3
+    assert (ended.obs["entropath_branch"][early] == "trunk").all()
+    position = ended.obs["entropath_branch_position"]
+    assert position.between(0, 1).all()
+    for _, cells in ended.obs.groupby("entropath_branch", observed=True):
+        assert cells["entropath_branch_position"].corr(cells["entropath_pseudotime"]) > 0.9
+    assert 0 < ended.obs["entropath_at_branch_point"].mean() < 0.5
+
+
+def test_the_tree_is_one(ended):
+    nodes, edges = (ended.uns["entropath"]["tree"][name] for name in ("nodes", "edges"))
+    assert nodes["kind"].value_counts().to_dict() == {"tip": 3, "branch point": 2, "root": 1}
+    assert sorted(edges["child"]) == sorted(nodes.index.drop("root"))
+    assert edges["n_cells"].sum() == ended.n_obs
+    up = edges.set_index("child")
+    for name in edges["child"]:
+        parent = up.loc[name, "parent"]
+        assert nodes.loc[name, "potential"] >= nodes.loc[parent, "potential"]
+        if parent != "root":
+            rise = nodes.loc[name, "potential"] - nodes.loc[parent, "potential"]
+            assert up.loc[name, "length"] == pytest.approx(rise)
+
+
+def test_the_forward_walk_is_one_of_cells_and_goes_forward(ended):
+    T = ended.obsp["entropath_forward"]
+    np.testing.assert_allclose(T.sum(axis=1), 1, atol=1e-9)
+    assert T.data.min() > 0
+    u = ended.obs["entropath_potential"].to_numpy()
+    inner = ended.obs["entropath_terminal"].isna().to_numpy()
+    drift = (T @ u - u)[inner]
+    assert drift.mean() > 0
+    assert (drift > 0).mean() > 0.8
+
+
+def test_a_line_has_one_end_and_a_cloud_none():
+    rng = np.random.default_rng(0)
+    cloud = ad.AnnData(np.zeros((800, 1), np.float32), obsm={"X_pca": rng.normal(size=(800, 20))})
+    cloud.obs_names = [f"c{i}" for i in range(800)]
+    line = cloud.copy()
+    line.obsm["X_pca"][:, 0] += np.linspace(0, 60, 800)
+    for adata, n_states in ((line, 1), (cloud, 0)):
+        ep.tl.merw_graph(adata)
+        ep.tl.pseudotime(adata, root="c0")
+        if n_states:
+            ep.tl.terminal_states(adata, n_resamples=3)
+            assert set(adata.obs["entropath_branch"]) == {"end 1"}
+        else:
+            with pytest.warns(UserWarning, match="no direction"):
+                ep.tl.terminal_states(adata, n_resamples=3)
+            with pytest.raises(ValueError, match="Name one by hand"):
+                ep.tl.fates(adata)
+        assert len(adata.obs["entropath_terminal"].cat.categories) == n_states
+
+
+def test_states_are_named_added_renamed_and_removed_by_hand(ended):
+    ep.tl.terminal_states(ended, groupby="branch", names={"fate A": "alpha", "fate C": None}, n_resamples=0)
+    assert ended.obs["entropath_terminal"].cat.categories.tolist() == ["alpha", "fate B"]
+    assert ended.uns["entropath"]["terminal_states"]["found_again"].isna().all()
+    assert "fate C" in ended.obs["entropath_branch"].cat.categories
+    middle = ended.obs_names[(ended.obs["branch"] == "progenitor")][0]
+    late = ended.obs.query("branch == 'fate B'")["time"].idxmax()
+    ep.tl.terminal_states(
+        ended, groupby="branch", terminal={"by hand": middle, "the last": [late]}, n_states=2, n_resamples=0
+    )
+    table = ended.uns["entropath"]["terminal_states"]
+    assert table["given"].to_dict() == {"fate A": False, "the last": True, "by hand": True}
+    assert middle in ended.obs_names[ended.obs["entropath_terminal"] == "by hand"]
+    assert ended.obs["entropath_terminal"].value_counts().to_dict() == {"fate A": 10, "by hand": 10, "the last": 1}
+    ep.tl.terminal_states(ended, terminal={"C": ("branch", "fate C")}, n_states=0, n_resamples=0)
+    cells = ended.obs_names[ended.obs["entropath_terminal"] == "C"]
+    assert len(cells) == lineages.END_CELLS
+    assert (ended.obs.loc[cells, "branch"] == "fate C").all()
+
+
+def test_ends_that_cannot_be_told_apart_are_said_so(ended):
+    on_the_way = ended.obs.query("branch == 'fate A' and 0.6 < time < 0.7").index[0]
+    ep.tl.terminal_states(ended, groupby="branch", terminal={"between": on_the_way}, names=None, n_resamples=0)
+    table = ended.uns["entropath"]["terminal_states"]
+    if "fate A" not in table.index:  # it is on the branch of the found end, and took its place
+        assert table.loc["between", "given"]
+    trunk = list(ended.obs.query("branch == 'trunk' and 0.2 < time < 0.25").index)
+    ep.tl.terminal_states(ended, groupby="branch", terminal={"on the trunk": trunk}, n_resamples=0)
+    with pytest.warns(UserWarning, match="'on the trunk' lies on the paths"):
+        ep.tl.fates(ended)
+
+
+def test_a_root_inside_a_branch_is_flagged(ended):
+    middle = ended.obs.query("branch == 'fate A'")["time"].sub(0.9).abs().idxmin()
+    ep.tl.pseudotime(ended, root=middle)
+    ep.tl.terminal_states(ended, n_resamples=0)
+    ends = ended.uns["entropath"]["terminal_states"]
+    early = ended.obs.loc[ends["cell"], "time"] < 0.3
+    assert early.any()  # the true beginning looks like an end from here
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"groupby": "nothing"}, KeyError, "there is no column"),
+        ({"n_states": -1}, ValueError, "whole number"),
+        ({"n_states": 50}, ValueError, "has only"),
+        ({"names": {"nobody": "x"}}, ValueError, "there is no state 'nobody'"),
+        ({"names": {"end 1": "x", "end 2": "x"}}, ValueError, "same name"),
+        ({"terminal": {"x": "no such cell"}}, KeyError, "is not in adata.obs_names"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(ended, options, error, message):
+    before = ended.copy()
+    with pytest.raises(error, match=message):
+        ep.tl.terminal_states(ended, n_resamples=0, **options)
+    pd.testing.assert_frame_equal(ended.obs, before.obs)
+
+
+def test_what_comes_first_is_said(cells):
+    with pytest.raises(KeyError, match=r"Run `ep.tl.pseudotime\(adata, root=...\)` first"):
+        ep.tl.terminal_states(cells)
+    with pytest.raises(KeyError, match=r"Run `ep.tl.terminal_states\(adata\)` first"):
+        ep.tl.fates(cells)
+    ep.tl.pseudotime(cells, root=cells.uns["root"], preset="paper")
+    with pytest.raises(ValueError, match="without `preset`"):
+        ep.tl.terminal_states(cells)
+
+
+def test_an_order_of_other_neighbours_is_refused(ended):
+    ep.tl.merw_graph(ended, n_neighbors=30)
+    with pytest.raises(ValueError, match="other neighbours or cells"):
+        ep.tl.fates(ended)
+
+
+def test_priors_by_name(ended):
+    ep.tl.fates(ended, prior={"fate A": 2, "fate B": 1, "fate C": 1})
+    at_root = ended.obsm["entropath_fates"].loc[ended.uns["root"]]
+    assert at_root.to_dict() == pytest.approx({"fate A": 0.5, "fate B": 0.25, "fate C": 0.25}, abs=1e-6)
+    assert ended.obsm["entropath_membership"].loc[ended.uns["root"]].to_numpy() == pytest.approx(1, abs=1e-6)
+    for prior, message in (("sizes", "is not known"), ({"fate A": 1}, "for each"), (dict.fromkeys("ABC", 1), "states")):
+        with pytest.raises(ValueError, match=message):
+            ep.tl.fates(ended, prior=prior)
+
+
+def test_landmarks_carry_fates_too():
+    adata = ep.datasets.branching(n_cells=1500, random_state=3)
+    ep.tl.pseudotime(adata, root=adata.uns["root"], n_landmarks=500)
+    ep.tl.terminal_states(adata, groupby="branch", n_resamples=2)
+    ep.tl.fates(adata)
+    probability = adata.obsm["entropath_fates"]
+    late = adata.obs["branch"].str.startswith("fate") & (adata.obs["time"] > 0.85)
+    assert (probability.idxmax(axis=1)[late] == adata.obs["branch"][late].astype(str)).mean() > 0.95
+    with pytest.raises(ValueError, match="landmarks carried this order"):
+        ep.tl.fates(adata, forward=True)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_all_of_it_survives_a_file(ended, tmp_path, suffix):
+    path = tmp_path / f"cells.{suffix}"
+    ended.write_h5ad(path) if suffix == "h5ad" else ended.write_zarr(path)
+    back = ad.read_h5ad(path) if suffix == "h5ad" else ad.read_zarr(path)
+    for name in ("entropath_fates", "entropath_membership", "entropath_passages"):
+        pd.testing.assert_frame_equal(back.obsm[name], ended.obsm[name])
+    for name in ("nodes", "edges"):
+        kept = back.uns["entropath"]["tree"][name]
+        pd.testing.assert_frame_equal(kept, ended.uns["entropath"]["tree"][name], check_index_type=False)
+    assert back.obs["entropath_branch"].tolist() == ended.obs["entropath_branch"].tolist()
+    ep.tl.terminal_states(back, groupby="branch")
+    ep.tl.fates(back, forward=True)
+    np.testing.assert_array_equal(back.obsm["entropath_fates"], ended.obsm["entropath_fates"])
+    assert (back.obsp["entropath_forward"] != ended.obsp["entropath_forward"]).nnz == 0
