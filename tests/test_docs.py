@@ -31,7 +31,7 @@ CALLS = {
     "terminal_states": lambda cells: ep.tl.terminal_states(cells, groupby="branch", n_resamples=1),
     "fates": lambda cells: ep.tl.fates(cells, forward=True),
     "trends": ep.tl.trends,
-    "drivers": lambda cells: (ep.tl.drivers(cells), ep.tl.drivers(cells, versus=("fate A", "fate B"))),
+    "drivers": lambda cells: (ep.tl.drivers(cells), ep.tl.drivers(cells, versus=("fate A", "fate C"))),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anndata as ad
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -208,7 +209,8 @@ def test_results_survive_a_file(tree, tmp_path, kind):
         pd.testing.assert_frame_equal(back.uns["entropath"][name], tree.uns["entropath"][name], check_dtype=False)
     ep.tl.trends(back, fate="A")
     ep.tl.drivers(back, fate=["A", "C"])
-    assert ep.pl.trends(back, "early", show=False) is not None
+    assert isinstance(figure := ep.pl.trends(back, "early", return_fig=True), plt.Figure)
+    plt.close(figure)
 
 
 def test_errors_name_the_key_and_the_next_step(tree):

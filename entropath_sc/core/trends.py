@@ -73,7 +73,7 @@ def expression_sums(X: Any, left: Any, weights: np.ndarray, powers: int = 2) -> 
     step = int(BLOCK_VALUES / max(values_per_cell, 1)) + 1
     for first in range(0, n_cells, step):
         rows = slice(first, first + step)
-        block = X[rows]
+        block: Any = X[rows]
         block = block.compute() if hasattr(block, "compute") else block  # of a dask array
         block = (sp.csr_array(block) if sp.issparse(block) else np.asarray(block)).astype(np.float64)
         if sp.issparse(block):
