@@ -15,6 +15,8 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
     "fates": {"obs": ("plasticity",), "obsm": ("fates", "membership", "passages"), "obsp": ("forward",)},
     "stability": {"obs": ("pseudotime_sd", "fates_sd", "same_branch", "coordinates_sd")},
+    "trends": {},
+    "drivers": {},
     "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
 }
 
@@ -56,6 +58,10 @@ class Keys:
     fates_sd = _named("{}_fates_sd")
     same_branch = _named("{}_same_branch")
     coordinates_sd = _named("{}_coordinates_sd")
+
+    def trends(self, state: str) -> str:
+        """The field of `varm` with the trends of a state, whose name can be part of a key."""
+        return f"{self.key}_trends_{state}"
 
     def carried(self, label: str) -> str:
         """The column of a label that `project` carries over."""

@@ -30,6 +30,8 @@ CALLS = {
     "pseudotime": lambda cells: ep.tl.pseudotime(cells, root=cells.uns["root"]),
     "terminal_states": lambda cells: ep.tl.terminal_states(cells, groupby="branch", n_resamples=1),
     "fates": lambda cells: ep.tl.fates(cells, forward=True),
+    "trends": ep.tl.trends,
+    "drivers": lambda cells: (ep.tl.drivers(cells), ep.tl.drivers(cells, versus=("fate A", "fate C"))),
 }
 
 
@@ -53,7 +55,8 @@ def test_tools_say_which_fields_they_set(cells, name):
 
 
 def _fields(adata) -> set[str]:
-    plain = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp") for key in getattr(adata, name)}
+    plain = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp", "varm") for key in getattr(adata, name)}
+    plain = {re.sub(r"(?<=_trends_)fate [ABC]", "<state>", field) for field in plain}
     parts = {f"uns['entropath']['{part}']" for part in adata.uns.get("entropath", {}) if part != "params"}
     return plain | parts
 

@@ -67,10 +67,16 @@ def test_the_readmes_table_lists_what_is_stored(cells):
     ep.tl.pseudotime(cells, root=cells.uns["root"])
     ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
     ep.tl.fates(cells, forward=True)
-    listed = set(re.findall(r"`((?:obs|obsm|obsp|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text()))
+    ep.tl.trends(cells, fate="fate A")
+    ep.tl.drivers(cells)
+    ep.tl.drivers(cells, versus=("fate A", "fate C"))
+    listed = set(
+        re.findall(r"`((?:obs|obsm|obsp|varm(?=\['entropath)|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text())
+    )
     stored = set()
     for adata in (published, cells):
-        places = [(name, key) for name in ("obs", "obsm", "obsp") for key in getattr(adata, name) if "entropath" in key]
-        stored |= {f"{name}['{key}']".replace("entropath_group", "entropath_<label>") for name, key in places}
+        fields = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp", "varm") for key in getattr(adata, name)}
+        fields = {field for field in fields if "entropath" in field}
+        stored |= {field.replace("_group", "_<label>").replace("_fate A", "_<state>") for field in fields}
         stored |= {f"uns['entropath']['{part}']" for part in adata.uns["entropath"]}
     assert listed == stored

@@ -145,7 +145,10 @@ def drawn():
     rng = np.random.default_rng(0)
     time = rng.random(400)
     side = np.where(rng.random(400) < 0.5, 1.0, -1.0)
-    adata = ad.AnnData(obs={"time": time, "branch": pd.Categorical(np.where(side > 0, "up", "down"))})
+    obs = {"time": time, "branch": pd.Categorical(np.where(side > 0, "up", "down"))}
+    adata = ad.AnnData(
+        obs=pd.DataFrame(obs).set_index(pd.Index(map(str, range(400)))), var=pd.DataFrame(index=[*"abcd"])
+    )
     bent = np.maximum(time - 0.4, 0) * side
     adata.obsm["X_entropath"] = np.column_stack([time, bent]) + 0.02 * rng.normal(size=(400, 2))
     adata.obs["entropath_pseudotime"] = adata.obs["entropath_potential"] = time
@@ -159,7 +162,19 @@ def drawn():
             "knee_range": np.array([22, 27]),
         },
         "pseudotime": {"roots": adata.obs_names[[time.argmin()]].to_numpy(dtype=object)},
+        "trends": {
+            "states": np.array(["up", "down"], dtype=object),
+            "fields": np.array(["entropath_trends_up", "entropath_trends_down"], dtype=object),
+            "pseudotime": np.stack([np.linspace(0, 1.0, 50), np.linspace(0, 0.8, 50)]),
+        },
     }
+    # Gene a peaks first in both, b and c late in one, d in the middle of one.
+    for state, late, middle in (("up", (1, 0), 1), ("down", (0, 1), 0)):
+        t = np.linspace(0, 1, 50)
+        adata.varm[f"entropath_trends_{state}"] = np.stack(
+            [np.exp(-3 * t), late[0] * t**2, late[1] * 5 * t**2, middle * np.exp(-(((t - 0.5) / 0.2) ** 2))]
+        )
+        adata.varm[f"entropath_trends_{state}_se"] = np.full((4, 50), 0.05)
     return adata
 
 
@@ -168,6 +183,8 @@ PICTURES = {
     "density": lambda adata: ep.pl.density(adata, "time", gridsize=20, return_fig=True),
     "depth": lambda adata: ep.pl.depth(adata, return_fig=True),
     "pseudotime": lambda adata: ep.pl.pseudotime(adata, return_fig=True),
+    "trends": lambda adata: ep.pl.trends(adata, ["a", "b", "c", "d"], n_cols=2, return_fig=True),
+    "heatmap": lambda adata: ep.pl.heatmap(adata, ["d", "c", "b", "a"], return_fig=True),
 }
 BASELINES = Path(__file__).parent / "baseline"
 
@@ -181,7 +198,8 @@ def test_pictures_look_as_they_did(drawn, name, tmp_path):
         remove_ticks_and_titles(figure)
         for ax in figure.axes:
             ax.set(xlabel="", ylabel="")
-            for text in ax.get_legend().get_texts() if ax.get_legend() else []:
+        for legend in [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]:
+            for text in legend.get_texts():
                 text.set_text("")
         figure.set_size_inches(4.5, 3.5)
         figure.savefig(tmp_path / f"{name}.png")
@@ -193,6 +211,54 @@ def test_pictures_look_as_they_did(drawn, name, tmp_path):
     # Another picture is another picture.
     other = BASELINES / f"{'depth' if name == 'density' else 'density'}.png"
     assert compare_images(str(other), str(tmp_path / f"{name}.png"), tol=TOLERANCE) is not None
+
+
+def test_trends_draw_a_curve_and_a_band_for_each_lineage(drawn):
+    first, *_ = axes = ep.pl.trends(drawn, ["b", "c"], show=False)
+    assert [ax.get_title() for ax in axes] == ["b", "c"]
+    assert [line.get_label() for line in first.lines] == ["up", "down"]
+    np.testing.assert_array_equal(first.lines[0].get_ydata(), drawn.varm["entropath_trends_up"][1])
+    band = first.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(1 + 1.96 * 0.05)
+    (legend,) = first.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["up", "down"]
+    # A lineage keeps its colour when it is drawn alone, and by fate the curves are genes.
+    alone = ep.pl.trends(drawn, "b", fate="down", show=False)
+    assert alone.lines[0].get_color() == first.lines[1].get_color() != first.lines[0].get_color()
+    by_fate = ep.pl.trends(drawn, ["b", "c"], panels="fate", show=False)
+    assert [ax.get_title() for ax in by_fate] == ["up", "down"]
+    assert [line.get_label() for line in by_fate[0].lines] == ["b", "c"]
+
+
+def test_a_heatmap_is_scaled_by_gene_and_sorted_by_peak(drawn):
+    up, down = ep.pl.heatmap(drawn, ["d", "c", "b", "a"], show=False)
+    names = [label.get_text() for label in up.get_yticklabels()]
+    assert names == ["a", "d", "b", "c"]  # shared; up, from early to late; down
+    values = np.stack([ax.images[0].get_array() for ax in (up, down)])
+    np.testing.assert_allclose(values.max(axis=(0, 2)), 1)
+    np.testing.assert_allclose(values.min(axis=(0, 2)), 0, atol=1e-12)
+    assert values[1, names.index("b")].max() == 0
+    as_given = ep.pl.heatmap(drawn, ["d", "c", "b", "a"], sort=False, fate="up", show=False)
+    assert [label.get_text() for label in as_given.get_yticklabels()] == ["d", "c", "b", "a"]
+
+
+@pytest.mark.parametrize("plot", [ep.pl.trends, ep.pl.heatmap])
+def test_plots_of_trends_take_axes_and_say_what_is_missing(drawn, plot):
+    _, ax = plt.subplots()
+    assert plot(drawn, "a", fate="up", ax=ax, show=False) is ax
+    assert isinstance(plot(drawn, ["a", "b"], return_fig=True), plt.Figure)
+    with pytest.raises(ValueError, match="`ax` is for one panel, and this plot has 2"):
+        plot(drawn, ["a", "b"], ax=ax)
+    with pytest.raises(ValueError, match=r"no trends of 'left', but of 'up', 'down'"):
+        plot(drawn, "a", fate="left")
+    with pytest.raises(KeyError, match=r"'e' is not in adata.var_names"):
+        plot(drawn, "e")
+    drawn.varm["entropath_trends_up"][1] = drawn.varm["entropath_trends_down"][1] = np.nan
+    with pytest.raises(ValueError, match=r"'b' has no trends. Run `ep.tl.trends\(adata, genes\)`"):
+        plot(drawn, ["a", "b"])
+    del drawn.uns["entropath"]["trends"]
+    with pytest.raises(KeyError, match=r"Run `ep\.tl\.trends\(adata\)` first"):
+        plot(drawn, "a")
 
 
 # Root mean square over pixels, of 255: a few pixels of antialiasing, but no other mark, colour or curve.

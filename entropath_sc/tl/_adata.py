@@ -246,13 +246,14 @@ class Fields:
     obs: dict[str, Any] = field(default_factory=dict)
     obsm: dict[str, Any] = field(default_factory=dict)
     obsp: dict[str, Any] = field(default_factory=dict)
+    varm: dict[str, Any] = field(default_factory=dict)
     uns: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
 
     def add(self, other: Fields | None) -> Fields:
         """Both, where a step had to do another one first."""
-        for place in ("obs", "obsm", "obsp", "uns", "params", "parts"):
+        for place in ("obs", "obsm", "obsp", "varm", "uns", "params", "parts"):
             getattr(self, place).update({} if other is None else getattr(other, place))
         return self
 
@@ -266,10 +267,10 @@ def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> 
     entry = dict(target.uns.get(keys.uns, {}))
     entry["params"] = {**entry.get("params", {}), **fields.params}
     fields.uns[keys.uns] = storable({**entry, **fields.parts})
-    before: dict[str, Any] = {place: dict(getattr(target, place)) for place in ("obsm", "obsp", "uns")}
+    before: dict[str, Any] = {place: dict(getattr(target, place)) for place in ("obsm", "obsp", "varm", "uns")}
     before["obs"], attributes = target.obs.copy(deep=False), dict(vars(adata))
     try:
-        for place in ("obs", "obsm", "obsp", "uns"):
+        for place in ("obs", "obsm", "obsp", "varm", "uns"):
             there = getattr(target, place)
             for name, value in getattr(fields, place).items():
                 if value is not None:
