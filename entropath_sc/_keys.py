@@ -17,7 +17,24 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "stability": {"obs": ("pseudotime_sd", "fates_sd", "same_branch", "coordinates_sd")},
     "trends": {},
     "drivers": {},
-    "project": {"obs": ("pseudotime", "potential", "remoteness"), "obsm": ("coordinates",)},
+    "project": {
+        "obs": ("pseudotime", "potential", "remoteness", "plasticity"),
+        "obsm": ("coordinates", "fates", "membership", "passages"),
+    },
+}
+
+# The parts of `uns` of steps that follow from others, and what follows from each step: it goes when that is done anew.
+PARTS = {
+    "terminal_states": ("terminal_states", "tree"),
+    "fates": ("fates",),
+    "trends": ("trends",),
+    "drivers": ("drivers", "versus"),
+    "stability": ("stability",),
+}
+FOLLOWING = {
+    "pseudotime": ("terminal_states", "fates", "trends", "drivers", "stability"),
+    "terminal_states": ("fates", "trends", "drivers", "stability"),
+    "fates": ("trends", "drivers", "stability"),
 }
 
 

@@ -216,7 +216,9 @@ def test_new_cells_solve_the_equation_of_the_graphs_own():
     kernel = Kernel.fitted(3.0, "fixed", distances.data, bandwidths)
     ensemble = PathEnsemble.of(graph, 10.0)
     u = ensemble.first_passages(np.array([0]))
-    function = PassagesOfNeighbors(kernel, bandwidths, ensemble.scale, u, u / u.max(), ensemble.unit, 10.0)
+    function = PassagesOfNeighbors(
+        kernel, bandwidths, ensemble.scale, u[:, None], u[:, None] / u.max(), ensemble.unit, 10.0
+    )
     for cell in (7, 150, 299):
         edges = slice(*graph.affinity.indptr[cell : cell + 2])
         found = function(graph.affinity.indices[None, edges], graph.lengths[None, edges])

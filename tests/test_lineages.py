@@ -357,3 +357,40 @@ def test_all_of_it_survives_a_file(ended, tmp_path, suffix):
     ep.tl.fates(back, forward=True)
     np.testing.assert_array_equal(back.obsm["entropath_fates"], ended.obsm["entropath_fates"])
     assert (back.obsp["entropath_forward"] != ended.obsp["entropath_forward"]).nnz == 0
+
+
+def test_new_cells_get_their_fates_and_their_branch():
+    adata = ep.datasets.branching(n_cells=1400, random_state=3)
+    for n_landmarks in (None, 500):
+        ref, new = adata[::2].copy(), adata[1::2].copy()
+        ep.tl.embedding(ref)
+        ep.tl.pseudotime(ref, root=ref.obs["time"].idxmin(), n_landmarks=n_landmarks)
+        ep.tl.terminal_states(ref, groupby="branch", n_resamples=0)
+        ep.tl.fates(ref)
+        ep.tl.project(new, ref)
+        late = new.obs["branch"].str.startswith("fate") & (new.obs["time"] > 0.85)
+        assert (new.obsm["entropath_fates"].idxmax(axis=1)[late] == new.obs["branch"][late].astype(str)).mean() > 0.95
+        assert (new.obs["entropath_branch"].astype(str)[late] == new.obs["branch"][late].astype(str)).mean() > 0.9
+        np.testing.assert_allclose(new.obsm["entropath_fates"].sum(axis=1), 1)
+        assert new.obsm["entropath_membership"].columns.tolist() == ref.obsm["entropath_fates"].columns.tolist()
+        own = ep.tl.project(ref, ref, copy=True)
+        tolerance = 1e-6 if n_landmarks is None else 1e-3
+        np.testing.assert_allclose(own.obsm["entropath_fates"], ref.obsm["entropath_fates"], atol=tolerance)
+        with pytest.raises(ValueError, match="another result"):
+            ep.tl.project(new, ref, labels="branch")
+
+
+def test_what_followed_from_an_earlier_order_is_removed(ended):
+    ep.tl.trends(ended, ended.var_names[:3])
+    ep.tl.drivers(ended)
+    fresh = ep.datasets.branching(n_cells=1000, random_state=3)
+    ep.tl.merw_graph(fresh)
+    other = ended.obs["time"].idxmax()
+    for adata in (ended, fresh):
+        ep.tl.pseudotime(adata, root=other)
+    assert set(ended.obs) == set(fresh.obs)
+    assert set(ended.obsm) == set(fresh.obsm)
+    assert set(ended.obsp) == set(fresh.obsp)
+    assert set(ended.varm) == set(fresh.varm)
+    assert set(ended.uns["entropath"]) == set(fresh.uns["entropath"])
+    assert set(ended.uns["entropath"]["params"]) == set(fresh.uns["entropath"]["params"])

@@ -28,7 +28,7 @@ def test_public_functions_keep_the_rules(module, name, function):
     assert sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) <= 2
     assert all(p.annotation is not p.empty for p in parameters)
     assert inspect.signature(function).return_annotation is not inspect.Signature.empty
-    if module is ep.tl:
+    if module is ep.tl and "DataFrame" not in str(inspect.signature(function).return_annotation):  # writes nothing
         assert parameters[-1].name == "copy"
         assert parameters[-1].default is False
 
@@ -67,9 +67,11 @@ def test_the_readmes_table_lists_what_is_stored(cells):
     ep.tl.pseudotime(cells, root=cells.uns["root"])
     ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
     ep.tl.fates(cells, forward=True)
+    ep.tl.embedding(cells)
+    ep.tl.stability(cells, n_repeats=2)
     ep.tl.trends(cells, fate="fate A")
     ep.tl.drivers(cells)
-    ep.tl.drivers(cells, versus=("fate A", "fate C"))
+    ep.tl.drivers(cells, versus=("fate A", "fate B"))
     listed = set(
         re.findall(r"`((?:obs|obsm|obsp|varm(?=\['entropath)|uns)\['[^`]*?'\])`", (ROOT / "README.md").read_text())
     )

@@ -163,30 +163,31 @@ def without_own_noise(D: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PassagesOfNeighbors:
-    """First passages of new cells, from those of their nearest cells in a graph; and the mean of their pseudotimes.
+    """First passages of new cells, from those of their nearest cells in a graph, and means of what these have.
 
     A new cell x has f(x) = Σ_y P_xy e^{-cost_xy} f(y) with P_xy ∝ A_xy s_y: the equation that the graph's own cells
-    solve. A cell in the place of one of these has its values.
+    solve. ``passages`` has a column for each set of targets, ``values`` for each mean. A cell in the place of one of
+    the graph has its values.
     """
 
     kernel: Kernel
     bandwidths: np.ndarray
     scale: np.ndarray
     passages: np.ndarray
-    pseudotime: np.ndarray
+    values: np.ndarray
     unit: float
     depth: float
 
     def __call__(self, indices: np.ndarray, distances: np.ndarray) -> np.ndarray:
-        """Passages and mean pseudotime, as columns, of cells with these nearest cells of the graph."""
+        """Passages and means, as columns, of cells with these nearest cells of the graph."""
         far = distances.astype(np.float64)
         own = np.maximum(far[:, -1:], self.bandwidths.min())
         weight = np.log(self.kernel(far, own, self.bandwidths[indices])) + np.log(self.scale[indices])
-        costs = step_costs(far, self.unit, self.depth) + self.passages[indices]
-        passages = logsumexp(weight, axis=1) - logsumexp(weight - costs, axis=1)
-        pseudotime = (softmax(weight, axis=1) * self.pseudotime[indices]).sum(axis=1)
+        total, leaving = logsumexp(weight, axis=1), weight - step_costs(far, self.unit, self.depth)
+        passages = [total - logsumexp(leaving - column[indices], axis=1) for column in self.passages.T]
+        share = softmax(weight, axis=1)
+        means = [(share * column[indices]).sum(axis=1) for column in self.values.T]
         nearest = indices[:, 0]
         same = far[:, 0] <= SAME_PLACE * self.bandwidths[nearest]
-        found = np.column_stack([passages, pseudotime])
-        known = np.column_stack([self.passages[nearest], self.pseudotime[nearest]])
-        return np.where(same[:, None], known, found)
+        known = np.hstack([self.passages[nearest], self.values[nearest]])
+        return np.where(same[:, None], known, np.column_stack([*passages, *means]))

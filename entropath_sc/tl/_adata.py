@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
+from scanpy import logging as logg
 
-from .._keys import DEFAULT_KEY, STEPS, Keys
+from .._keys import DEFAULT_KEY, FOLLOWING, PARTS, STEPS, Keys
 from ..core.cells import Cells as CellsInMemory
 from ..core.frame import Frame
 from ..core.progress import Report
@@ -256,6 +257,21 @@ class Fields:
         for place in ("obs", "obsm", "obsp", "varm", "uns", "params", "parts"):
             getattr(self, place).update({} if other is None else getattr(other, place))
         return self
+
+
+def without_following(adata: AnnData, keys: Keys, step: str) -> Fields:
+    """Removes what was made from an earlier result of a step."""
+    entry, fields = adata.uns.get(keys.uns, {}), Fields()
+    done = [later for later in FOLLOWING[step] if later in entry.get("params", {})]
+    for place, name in keys.fields(done):
+        getattr(fields, place)[name] = None
+    if "trends" in done:
+        fields.varm = {name: None for name in adata.varm if name.startswith(keys.trends(""))}
+    fields.params = dict.fromkeys(done)
+    fields.parts = {part: None for later in done for part in PARTS[later]}
+    if done:
+        logg.info(f"    removed the results of {', '.join(done)}, which followed from earlier ones")
+    return fields
 
 
 def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> AnnData | None:

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
-from ._adata import Fields, check_object, keys_for, named, write
+from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import warn
 from ._ordered import read_ordered, read_terminal
 from ._progress import progress
@@ -59,7 +59,7 @@ def fates(
     `adata.obsm['entropath_passages']` : DataFrame
         What they come from: -log of the weight of all paths to each state.
     `adata.uns['entropath']['fates']` : dict
-        The `states`, their `prior`, and the passages `at_root`.
+        The `states`, their `prior`, and what :func:`~entropath_sc.tl.project` needs.
     `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`
         Transition matrix of the forward walk, if `forward`; terminal cells keep it.
 
@@ -98,8 +98,15 @@ def fates(
     fields.obsp[keys.forward] = walk
     _say_if_tied(fields.obsm[keys.fates], states)
     fields.params["fates"] = {"prior": prior if isinstance(prior, str) else dict(prior), "forward": forward}
-    fields.parts["fates"] = {"states": np.array(names, dtype=object), "at_root": at_root, "prior": weight}
-    done = write(adata, keys, fields.add(ordered.nodes.fields), copy=copy)
+    fields.parts["fates"] = {
+        "states": np.array(names, dtype=object),
+        "at_root": at_root,
+        "prior": weight,
+    }
+    if ordered.nodes.chosen is not None:
+        codes = adata.obs[keys.branch].astype("category").cat.codes.to_numpy()
+        fields.parts["fates"] |= {"passages": passages, "branch": codes[ordered.nodes.chosen]}
+    done = write(adata, keys, without_following(adata, keys, "fates").add(fields).add(ordered.nodes.fields), copy=copy)
     logg.info("    finished", time=start, deep=f"added\n    {keys.fates!r}, fate probabilities (adata.obsm)")
     return done
 

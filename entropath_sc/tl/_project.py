@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
 
-from .._keys import DEFAULT_KEY, STEPS, Keys
+from .._keys import DEFAULT_KEY, FOLLOWING, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
 from ._adata import Fields, carried_labels, cells_of, check_object, keys_for, named, representation, write
 from ._checks import threads, warn
@@ -71,6 +71,11 @@ def project(
         Coordinates.
     `adata_new.obs['entropath_pseudotime']`, `adata_new.obs['entropath_potential']` : float
         Order and free energy, if the reference has them.
+    `adata_new.obsm['entropath_fates']`, `adata_new.obsm['entropath_membership']`,
+    `adata_new.obsm['entropath_passages']` : DataFrame
+        Fates, as :func:`~entropath_sc.tl.fates` gives them, if the reference has them.
+    `adata_new.obs['entropath_plasticity']`, `adata_new.obs['entropath_branch']`
+        Plasticity, and the branch that most of the nearest cells are on, if the reference has fates.
     `adata_new.obs['entropath_remoteness']` : float
         Distance to the nearest embedded cell of the reference, relative to how far that one is from its neighbours.
         Cells like those of the reference are around 1 or below; well above, coordinates and order mean little.
@@ -114,14 +119,14 @@ def project(
             if scores is None or order.use_rep != reference.use_rep:
                 X = _representation_like(adata_new, adata_ref, order.use_rep, order.nodes, sliced=True)
             cells = cells_of(X[:, : order.nodes.positions.shape[1]], order.frame, report, store)
-            found_order = cells.map(order.nodes, order.function, 2, np.float64, f"{keys.key}_projected_order")
-            found_order = order.columns(np.asarray(found_order))
+            stage = f"{keys.key}_projected_order"
+            found_order = np.asarray(cells.map(order.nodes, order.function, order.n_columns, np.float64, stage))
     columns = projection.columns(rest, keys)
-    if found_order is not None:
-        columns[keys.potential], columns[keys.pseudotime] = found_order
     carried = sorted({*carried_labels(adata_new, keys), *labels})
     params = {"labels": labels or None, "carried": carried or None, "use_reference_pca": use_reference_pca}
     fields = Fields(obs=columns, obsm={keys.coordinates: coordinates}, params={"project": params})
+    if order is not None:
+        fields.add(order.fields(found_order, keys, adata_new.obs_names))
     if scores is not None:
         fields.obsm[reference.use_rep] = scores
     if adata_new is not adata_ref:
@@ -161,8 +166,8 @@ def _forget_own(adata_new: AnnData, keys: Keys, fields: Fields) -> None:
     entry = adata_new.uns.get(keys.uns, {})
     fields.parts |= {name: None for name in entry if name not in ("graph", "params")}
     fields.params |= {step: None for step in entry.get("params", {}) if step not in ("merw_graph", "project")}
-    for name in (keys.landmark, keys.potential, keys.pseudotime):
-        fields.obs.setdefault(name, None)
+    for place, name in keys.fields(["embedding", "pseudotime", *FOLLOWING["pseudotime"]]):
+        getattr(fields, place).setdefault(name, None)
 
 
 def _representation_like(adata_new: AnnData, adata_ref: AnnData, use_rep: str, nodes: Nodes, sliced: bool) -> Any:

@@ -9,7 +9,7 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY
 from ..core.pipeline import SCALINGS, Settings, order, pinned, root_in, scaled, terminal_corrected
-from ._adata import Cells, Fields, cell_indices, check_object, is_category, keys_for, write
+from ._adata import Cells, Fields, cell_indices, check_object, is_category, keys_for, without_following, write
 from ._checks import check_choice, check_count, removed, settings_for
 from ._graphs import warn_of_residual
 from ._nodes import NodeGraph, node_graph, stored_order
@@ -133,7 +133,7 @@ def pseudotime(
         },
         parts={"pseudotime": part},
     )
-    done = write(adata, keys, fields.add(nodes.fields), copy=copy)
+    done = write(adata, keys, without_following(adata, keys, "pseudotime").add(fields).add(nodes.fields), copy=copy)
     logg.info("    finished", time=start, deep=f"added\n    {keys.pseudotime!r}, order in [0, 1] (adata.obs)")
     return done
 

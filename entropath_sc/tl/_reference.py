@@ -16,8 +16,9 @@ from ..core.ensemble import PassagesOfNeighbors
 from ..core.frame import Frame
 from ..core.kernel import Kernel
 from ..core.nodes import Interpolator, Nodes
-from ._adata import has_representation, picked, representation
+from ._adata import Fields, has_representation, picked, representation
 from ._blocks import is_lazy
+from ._fates import fate_fields
 from ._nodes import restored_frame, restored_nodes
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
@@ -106,8 +107,23 @@ def _all_nodes(
 
 
 @dataclass(frozen=True)
+class Lineages:
+    """Terminal states and branches of a reference: passages to each state, at its nodes and at the root; branches."""
+
+    states: list[str]
+    at_root: np.ndarray
+    prior: np.ndarray
+    passages: np.ndarray
+    branches: pd.Index
+    branch: np.ndarray
+
+
+@dataclass(frozen=True)
 class ReferenceOrder:
-    """How new cells get the order of a reference: as a function of their nearest nodes, and from its own values."""
+    """How new cells get the order of a reference: as a function of their nearest nodes, and from its own values.
+
+    The function gives the potential, the passages to each state, the pseudotime, and the weight of each branch.
+    """
 
     nodes: Nodes
     frame: Frame
@@ -116,18 +132,48 @@ class ReferenceOrder:
     potential: np.ndarray
     pseudotime: np.ndarray
     monotone: bool
+    lineages: Lineages | None
 
-    def columns(self, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Potential and pseudotime of new cells, from what the function gave."""
-        potential, pseudotime = found[:, 0], found[:, 1]
+    @property
+    def n_columns(self) -> int:
+        """How many columns the function gives."""
+        return 2 if self.lineages is None else 2 + len(self.lineages.states) + len(self.lineages.branches)
+
+    def fields(self, found: np.ndarray, keys: Keys, cells: pd.Index) -> Fields:
+        """The fields of new cells, from what the function gave."""
+        n_states = 0 if self.lineages is None else len(self.lineages.states)
+        potential, pseudotime = found[:, 0], found[:, 1 + n_states]
         if self.monotone:
             rising = np.argsort(self.potential, kind="stable")
             pseudotime = np.interp(potential, self.potential[rising], self.pseudotime[rising])
-        return potential, np.clip(pseudotime, 0.0, 1.0)
+        fields = Fields(obs={keys.potential: potential, keys.pseudotime: np.clip(pseudotime, 0.0, 1.0)})
+        if (kept := self.lineages) is not None:
+            passages = found[:, 1 : 1 + n_states]
+            fields.add(fate_fields(keys, passages, kept.at_root, kept.prior, kept.states, cells))
+            branch = found[:, 2 + n_states :].argmax(axis=1)
+            fields.obs[keys.branch] = pd.Categorical.from_codes(branch, categories=kept.branches)
+        return fields
+
+
+def read_lineages(adata: AnnData, keys: Keys) -> Lineages | None:
+    """What `fates` and `terminal_states` left, at all cells or at landmarks; None without fates."""
+    part = adata.uns[keys.uns].get("fates")
+    if part is None or keys.branch not in adata.obs or keys.passages not in adata.obsm:
+        return None
+    branch = adata.obs[keys.branch].astype("category").cat
+    at_landmarks = "passages" in part
+    return Lineages(
+        states=[str(name) for name in part["states"]],
+        at_root=np.asarray(part["at_root"]),
+        prior=np.asarray(part["prior"]),
+        passages=np.asarray(part["passages"] if at_landmarks else adata.obsm[keys.passages]),
+        branches=branch.categories,
+        branch=np.asarray(part["branch"]) if at_landmarks else branch.codes.to_numpy(),
+    )
 
 
 def read_order(adata: AnnData, keys: Keys) -> ReferenceOrder | None:
-    """What `pseudotime` left in a reference; None where it has not run."""
+    """What `pseudotime` left in a reference, and the tools that follow it; None where it has not run."""
     entry = adata.uns.get(keys.uns, {})
     part = entry.get("pseudotime")
     if part is None or keys.potential not in adata.obs:
@@ -142,13 +188,15 @@ def read_order(adata: AnnData, keys: Keys) -> ReferenceOrder | None:
     own = str(use_rep), potential, pseudotime, "terminals" not in part
     if "landmarks" in part:
         stored = part["landmarks"]
-        nodes, values = restored_nodes(stored), np.column_stack([stored["potential"], stored["pseudotime"]])
-        return ReferenceOrder(nodes, restored_frame(stored), Interpolator(nodes, values), *own)
+        nodes, kept = restored_nodes(stored), read_lineages(adata, keys)
+        values = np.hstack(_columns_of(np.asarray(stored["potential"]), np.asarray(stored["pseudotime"]), kept))
+        return ReferenceOrder(nodes, restored_frame(stored), Interpolator(nodes, values), *own, kept)
     made = entry["params"]["merw_graph"]
     nodes, frame = _all_nodes(adata, keys, use_rep, n_pcs, int(made["n_neighbors"]) - 1)
+    kept = read_lineages(adata, keys)
+    passages, values = _columns_of(potential, pseudotime, kept)
     if "unit" not in part:  # the paper's
-        values = np.column_stack([potential, pseudotime])
-        return ReferenceOrder(nodes, frame, Interpolator(nodes, values, exact=True), *own)
+        return ReferenceOrder(nodes, frame, Interpolator(nodes, np.hstack([passages, values]), exact=True), *own, kept)
     unit, typical, step = (
         float(value) / frame.length
         for value in (entry["graph"]["unit"], entry["graph"]["typical_bandwidth"], part["unit"])
@@ -157,12 +205,20 @@ def read_order(adata: AnnData, keys: Keys) -> ReferenceOrder | None:
         Kernel(float(made["decay"]), str(made["bandwidth"]), unit, typical),
         nodes.bandwidths,
         np.asarray(scales)[:, 1],
-        potential,
-        pseudotime,
+        passages,
+        values,
         step,
         float(part["depth"]),
     )
-    return ReferenceOrder(nodes, frame, function, *own)
+    return ReferenceOrder(nodes, frame, function, *own, kept)
+
+
+def _columns_of(potential: np.ndarray, pseudotime: np.ndarray, kept: Lineages | None) -> tuple[np.ndarray, np.ndarray]:
+    """Passages of the nodes (to the root, and to each state), and what is averaged: pseudotime, a column a branch."""
+    if kept is None:
+        return potential[:, None], pseudotime[:, None]
+    on_branch = (kept.branch[:, None] == np.arange(len(kept.branches))).astype(np.float64)
+    return np.column_stack([potential, kept.passages]), np.column_stack([pseudotime, on_branch])
 
 
 def pca_offset(adata: AnnData, use_rep: str | None) -> np.ndarray | None:

@@ -11,7 +11,7 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
-from ._adata import Cells, Fields, check_object, keys_for, named, write
+from ._adata import Cells, Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_count, warn
 from ._ordered import Ordered, read_ordered
 from ._progress import progress
@@ -127,7 +127,9 @@ def terminal_states(
         "n_resamples": n_resamples,
         "random_state": random_state,
     }
-    done = write(adata, keys, fields.add(ordered.nodes.fields), copy=copy)
+    done = write(
+        adata, keys, without_following(adata, keys, "terminal_states").add(fields).add(ordered.nodes.fields), copy=copy
+    )
     logg.info(
         f"    found {named(states) if states else 'none'}",
         time=start,
