@@ -78,7 +78,7 @@ def embedding(
     >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
     """
     keys = Keys(key)
-    _require_dimensions(adata, keys, 3 if projection == "3d" else 2)
+    require_dimensions(adata, keys, 3 if projection == "3d" else 2)
     drawn = sc.pl.embedding(
         in_memory(adata, keys.coordinates),
         basis=keys.coordinates,
@@ -142,7 +142,7 @@ def density(
     >>> fig = ep.pl.density(adata, "time", gridsize=30, return_fig=True)
     """
     keys = Keys(key)
-    _require_dimensions(adata, keys, 2)
+    require_dimensions(adata, keys, 2)
     values = None
     if color is not None:
         if not isinstance(color, str) or color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
@@ -268,7 +268,7 @@ def pseudotime(
     """
     keys = Keys(key)
     require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
-    _require_dimensions(adata, keys, 2)
+    require_dimensions(adata, keys, 2)
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     embedding(
@@ -285,21 +285,24 @@ def pseudotime(
     )
     for name in ("roots", "terminals"):
         mark_ends(ax, adata, keys, np.asarray(adata.obsm[keys.coordinates]), name)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
 
 
-def mark_ends(ax: Axes, adata: AnnData, keys: Keys, coordinates: np.ndarray, name: str) -> None:
-    """Mark the 'roots' or 'terminals' of an order, with a legend; there are none of projected cells, or of a subset."""
+def mark_ends(ax: Axes, adata: AnnData, keys: Keys, coordinates: np.ndarray, name: str) -> dict[str, np.ndarray]:
+    """Mark the 'roots' or 'terminals' of an order, and tell where; projected cells and subsets may have none."""
     ends = adata.uns.get(keys.uns, {}).get("pseudotime", {})
     at = coordinates[adata.obs_names.isin(ends.get(name, []))]
     if not len(at):
-        return
+        return {}
     label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
+    central = np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()
     if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
-        at = at[[np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()]]
+        at, central = at[[central]], 0
     marker, color = ("*", ORANGE) if name == "roots" else ("X", BLACK)
     ax.scatter(at[:, 0], at[:, 1], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
-    ax.legend(frameon=False, loc="best", fontsize="small")
+    return {label: at[central]}
 
 
 def unstretched(ax: Axes) -> None:
@@ -332,7 +335,7 @@ def require_coordinates(adata: AnnData, keys: Keys) -> None:
         )
 
 
-def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
+def require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
     require_coordinates(adata, keys)
     if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
         raise ValueError(
