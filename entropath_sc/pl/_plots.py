@@ -14,15 +14,10 @@ from pandas.api.types import is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
-
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
-BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
+from ._drawing import BLACK, BLUE, ORANGE, mark_ends, unstretched
 
 # A limit of the colours, as scanpy takes it.
 Limit = str | float | Sequence[str | float] | None
-
-# Roots or terminals that are each marked in a plot.
-MOST_MARKED = 10
 
 
 def embedding(
@@ -152,8 +147,16 @@ def density(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
+    up = max(1, round(gridsize / np.sqrt(3) * np.ptp(y) / np.ptp(x)))  # as many as make hexagons regular
     drawn = ax.hexbin(
-        x, y, C=values, gridsize=gridsize, bins=None if color else "log", cmap=color_map, mincnt=1, rasterized=True
+        x,
+        y,
+        C=values,
+        gridsize=(gridsize, up),
+        bins=None if color else "log",
+        cmap=color_map,
+        mincnt=1,
+        rasterized=True,
     )
     ax.figure.colorbar(drawn, ax=ax, label="cells" if color is None else f"mean of {color}")
     ax.set(xlabel=f"{key}1", ylabel=f"{key}2", xticks=[], yticks=[])
@@ -288,26 +291,6 @@ def pseudotime(
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
-
-
-def mark_ends(ax: Axes, adata: AnnData, keys: Keys, coordinates: np.ndarray, name: str) -> dict[str, np.ndarray]:
-    """Mark the 'roots' or 'terminals' of an order, and tell where; projected cells and subsets may have none."""
-    ends = adata.uns.get(keys.uns, {}).get("pseudotime", {})
-    at = coordinates[adata.obs_names.isin(ends.get(name, []))]
-    if not len(at):
-        return {}
-    label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
-    central = np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()
-    if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
-        at, central = at[[central]], 0
-    marker, color = ("*", ORANGE) if name == "roots" else ("X", BLACK)
-    ax.scatter(at[:, 0], at[:, 1], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
-    return {label: at[central]}
-
-
-def unstretched(ax: Axes) -> None:
-    """The same scale on all axes: distances are what a map shows."""
-    ax.set_aspect("equal", adjustable="datalim")
 
 
 def in_memory(adata: AnnData, name: str) -> AnnData:
