@@ -86,6 +86,13 @@ def test_maps_are_not_stretched(ordered):
     assert left.get_position().y0 > right.get_position().y1
 
 
+def test_hexagons_are_regular(ordered):
+    ordered.obsm["X_entropath"][:, 0] *= 4
+    hexagon = ep.pl.density(ordered, gridsize=100, show=False).collections[0].get_paths()[0].vertices
+    across, up = np.ptp(hexagon, axis=0)
+    assert up / across == pytest.approx(2 / np.sqrt(3), rel=0.05)
+
+
 def test_colours_can_be_limited(ordered):
     ordered.layers["twice"] = 2 * ordered.X
     gene = ordered.var_names[0]

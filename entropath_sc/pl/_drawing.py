@@ -93,7 +93,7 @@ def scatter_by(
     own: bool,
 ) -> None:
     """Cells by a column or a gene, with a colour bar or a legend; `own` figures grow with it."""
-    if color not in adata.obs and color not in adata.var_names:
+    if not isinstance(color, str) or (color not in adata.obs and color not in adata.var_names):
         raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
     values = sc.get.obs_df(adata, [color], layer=layer)[color]
     if is_numeric_dtype(values) and not is_bool_dtype(values):
@@ -136,6 +136,8 @@ def widen(ax: Axes, pixels: float) -> None:
 
 def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray]) -> None:
     """Name points, each where its name covers no other name, few cells, and nothing outside the axes."""
+    if not anchors:
+        return
     ax.margins(0.12)
     root_figure(ax).draw_without_rendering()  # so that the layout and the limits are settled
     point = root_figure(ax).dpi / 72
@@ -153,7 +155,7 @@ def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray])
         for distance in DISTANCES:
             for angle in DIRECTIONS:
                 way = np.array([np.cos(angle), np.sin(angle)])
-                offset = way * (size / 2 + (6 + distance) * point)
+                offset = np.clip(1.5 * way, -1, 1) * size / 2 + way * (6 + distance) * point
                 box = _box(at + offset, size + 4 * point)
                 covered = sum(_overlap(box, other) for other in taken)
                 outside = np.prod(box[2:] - box[:2]) - _overlap(box, inside)

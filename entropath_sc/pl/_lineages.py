@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import named
+from ..tl._checks import check_count
 from ..tl._ordered import read_terminal
 from ._drawing import BLACK, GREY, LIGHT, mark_ends, place_labels, scatter, scatter_by, state_colors, unstretched
 from ._plots import _finished, require, require_dimensions
@@ -132,6 +133,9 @@ def fates(
     shown = list(probability.columns) if states is None else [states] if isinstance(states, str) else list(states)
     if unknown := [name for name in shown if name not in probability]:
         raise ValueError(f"states: there is no state {unknown[0]!r}; there is {named(probability.columns)}.")
+    if not shown:
+        raise ValueError(f"states is empty. Choose some of {named(probability.columns)}, or leave it out.")
+    check_count("ncols", ncols, 1)
     where = _basis(adata, keys, basis)
     if same_plot:
         return _finished(_all_fates(ax or _one_panel(), adata, keys, where, probability, shown, size), show, return_fig)
@@ -142,7 +146,9 @@ def fates(
         values = probability[name].to_numpy()
         _draw(panel, adata, where, values, size, order=values, cmap=color_map, vmin=0, vmax=1)
         panel.set_title(textwrap.fill(name, 24), fontsize="medium")
-    panels[0].figure.colorbar(panels[0].collections[0], ax=panels, label="fate probability", shrink=0.8, aspect=25)
+    shrink = 0.8 / (-(-len(panels) // ncols))  # as high as a panel
+    drawn = panels[0].collections[0]
+    panels[0].figure.colorbar(drawn, ax=panels, label="fate probability", shrink=shrink, aspect=25)
     return _finished(panels if len(panels) > 1 else panels[0], show, return_fig)
 
 
@@ -222,6 +228,7 @@ def arrows(
     """
     keys = Keys(key)
     require(adata.obsp, keys.forward, "obsp", "ep.tl.fates(adata, forward=True)")
+    check_count("grid", grid, 1)
     where = _basis(adata, keys, basis)
     own_figure = ax is None
     ax = ax or _one_panel()
@@ -253,7 +260,7 @@ def arrows(
         headwidth=4,
         zorder=4,
     )
-    mark_ends(ax, adata, keys, at, "roots")
+    place_labels(ax, at, mark_ends(ax, adata, keys, at, "roots"))
     return _finished(ax, show, return_fig)
 
 

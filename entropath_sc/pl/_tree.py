@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
-from ._drawing import BLACK, FIFTEEN, GREY, OKABE_ITO, ORANGE, label_ends, scatter, scatter_by, state_colors
+from ._drawing import BLACK, GREY, OKABE_ITO, ORANGE, colors_for, label_ends, scatter, scatter_by, state_colors
 from ._plots import _finished, require
 
 # Rows are one apart in a tree; cells take up to this much on either side.
@@ -77,14 +77,14 @@ def tree(
     y = branch.map(own.map(row)).to_numpy(dtype=float)
     own_figure = ax is None
     if ax is None:
-        _, ax = plt.subplots(figsize=(5.0, 1.6 + 0.75 * len(rows)), layout="constrained")
+        _, ax = plt.subplots(figsize=(5.0, 1.2 + 0.55 * len(rows)), layout="constrained")
     at = np.column_stack([x, y + _spread(x, branch.to_numpy())])
     if color is None:
         colors = state_colors(adata, keys, leads_to["root"])
-        spare = iter([shade for shade in (*OKABE_ITO, *FIFTEEN) if shade not in colors.values()])
+        spare = iter([shade for shade in (*OKABE_ITO, *colors_for(100)) if shade not in colors.values()])
         for child in own:
             if child not in colors:
-                colors[child] = GREY if len(leads_to[child]) == len(rows) else next(spare, GREY)
+                colors[child] = GREY if len(leads_to[child]) == len(rows) else next(spare)
         by_branch = {name: to_rgb(colors[child]) for name, child in own.items()}
         scatter(ax, at, np.array([by_branch[name] for name in branch]), size)
     else:
