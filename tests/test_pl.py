@@ -72,6 +72,40 @@ def test_pseudotime_marks_root_and_terminals(ordered):
     np.testing.assert_allclose(marked, root[:, :2])
 
 
+def test_maps_are_not_stretched(ordered):
+    ordered.obsm["X_entropath"][:, 0] *= 20
+    for plot in (ep.pl.embedding, ep.pl.density, ep.pl.pseudotime):
+        ax = plot(ordered, show=False)
+        ax.figure.draw_without_rendering()
+        across, up = ax.transData.transform([(1, 0), (0, 1)]) - ax.transData.transform((0, 0))
+        assert across[0] == pytest.approx(up[1])
+        low, high = ax.get_xlim()
+        assert low <= ordered.obsm["X_entropath"][:, 0].min() < ordered.obsm["X_entropath"][:, 0].max() <= high
+    left, right = ep.pl.embedding(ordered, ["branch", "time"], ncols=1, show=False)
+    assert left.get_aspect() == right.get_aspect() == 1
+    assert left.get_position().y0 > right.get_position().y1
+
+
+def test_hexagons_are_regular(ordered):
+    ordered.obsm["X_entropath"][:, 0] *= 4
+    hexagon = ep.pl.density(ordered, gridsize=100, show=False).collections[0].get_paths()[0].vertices
+    across, up = np.ptp(hexagon, axis=0)
+    assert up / across == pytest.approx(2 / np.sqrt(3), rel=0.05)
+
+
+def test_colours_can_be_limited(ordered):
+    ordered.layers["twice"] = 2 * ordered.X
+    gene = ordered.var_names[0]
+    plain, twice = (ep.pl.embedding(ordered, gene, layer=layer, show=False).collections[0] for layer in (None, "twice"))
+    assert twice.get_clim()[1] == pytest.approx(2 * plain.get_clim()[1])
+    for ax in (
+        ep.pl.embedding(ordered, "entropath_pseudotime", vmin="p5", vmax="p95", show=False),
+        ep.pl.pseudotime(ordered, vmin="p5", vmax="p95", show=False),
+    ):
+        expected = np.percentile(ordered.obs["entropath_pseudotime"], [5, 95])
+        np.testing.assert_allclose(ax.collections[0].get_clim(), expected)
+
+
 def test_one_mark_stands_for_many_roots(cells):
     ep.tl.embedding(cells)
     ep.tl.pseudotime(cells, root=cells.obs_names[cells.obs["branch"] == "trunk"])

@@ -1,7 +1,21 @@
 """Plots, on scanpy's own."""
 
 from ._interactive import interactive
+from ._lineages import arrows, fates, terminal_states
 from ._plots import density, depth, embedding, pseudotime
+from ._tree import tree
 from ._trends import heatmap, trends
 
-__all__ = ["density", "depth", "embedding", "heatmap", "interactive", "pseudotime", "trends"]
+__all__ = [
+    "arrows",
+    "density",
+    "depth",
+    "embedding",
+    "fates",
+    "heatmap",
+    "interactive",
+    "pseudotime",
+    "terminal_states",
+    "tree",
+    "trends",
+]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,12 +14,10 @@ from pandas.api.types import is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
+from ._drawing import BLACK, BLUE, ORANGE, mark_ends, unstretched
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
-BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
-
-# Roots or terminals that are each marked in a plot.
-MOST_MARKED = 10
+# A limit of the colours, as scanpy takes it.
+Limit = str | float | Sequence[str | float] | None
 
 
 def embedding(
@@ -30,14 +28,18 @@ def embedding(
     projection: str = "2d",
     color_map: str | None = None,
     palette: str | Sequence[str] | None = None,
+    vmin: Limit = None,
+    vmax: Limit = None,
+    layer: str | None = None,
     size: float | None = None,
+    ncols: int = 4,
     legend_loc: str = "right margin",
     title: str | Sequence[str] | None = None,
     ax: Axes | None = None,
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | list[Axes] | None:
-    """The embedding, drawn by :func:`scanpy.pl.embedding`.
+    """The embedding, drawn by :func:`scanpy.pl.embedding` with the same scale on all axes.
 
     Parameters
     ----------
@@ -49,8 +51,13 @@ def embedding(
         The `key_added` of the embedding.
     projection
         `'2d'` or `'3d'`.
-    color_map, palette, size, legend_loc, title
+    color_map, palette, size, ncols, legend_loc, title
         As in scanpy.
+    vmin, vmax
+        Limits of the colours, as in scanpy: numbers, or such as `'p1'` and `'p99'` for percentiles. One for all panels,
+        or a list with one a panel.
+    layer
+        Layer of `adata` that genes are read from.
     ax, show, return_fig
         As in scanpy: axes to draw on (for a single `color`), whether to show the figure, and whether to return it.
 
@@ -66,21 +73,27 @@ def embedding(
     >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
     """
     keys = Keys(key)
-    _require_dimensions(adata, keys, 3 if projection == "3d" else 2)
-    return sc.pl.embedding(
-        _in_memory(adata, keys),
+    require_dimensions(adata, keys, 3 if projection == "3d" else 2)
+    drawn = sc.pl.embedding(
+        in_memory(adata, keys.coordinates),
         basis=keys.coordinates,
         color=color,
         projection=projection,
         color_map=color_map,
         palette=palette,
+        vmin=vmin,
+        vmax=vmax,
+        layer=layer,
         size=size,
+        ncols=ncols,
         legend_loc=legend_loc,
         title=title,
         ax=ax,
-        show=show,
-        return_fig=return_fig,
+        show=False,
     )
+    for panel in drawn if isinstance(drawn, list) else [drawn]:
+        unstretched(panel)
+    return _finished(drawn, show, return_fig)
 
 
 def density(
@@ -124,7 +137,7 @@ def density(
     >>> fig = ep.pl.density(adata, "time", gridsize=30, return_fig=True)
     """
     keys = Keys(key)
-    _require_dimensions(adata, keys, 2)
+    require_dimensions(adata, keys, 2)
     values = None
     if color is not None:
         if not isinstance(color, str) or color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
@@ -134,11 +147,20 @@ def density(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
+    up = max(1, round(gridsize / np.sqrt(3) * np.ptp(y) / np.ptp(x)))  # as many as make hexagons regular
     drawn = ax.hexbin(
-        x, y, C=values, gridsize=gridsize, bins=None if color else "log", cmap=color_map, mincnt=1, rasterized=True
+        x,
+        y,
+        C=values,
+        gridsize=(gridsize, up),
+        bins=None if color else "log",
+        cmap=color_map,
+        mincnt=1,
+        rasterized=True,
     )
     ax.figure.colorbar(drawn, ax=ax, label="cells" if color is None else f"mean of {color}")
     ax.set(xlabel=f"{key}1", ylabel=f"{key}2", xticks=[], yticks=[])
+    unstretched(ax)
     return _finished(ax, show, return_fig)
 
 
@@ -213,6 +235,8 @@ def pseudotime(
     *,
     key: str = DEFAULT_KEY,
     color_map: str = "viridis",
+    vmin: Limit = None,
+    vmax: Limit = None,
     size: float | None = None,
     ax: Axes | None = None,
     show: bool | None = None,
@@ -228,6 +252,8 @@ def pseudotime(
         Their `key_added`.
     color_map, size
         As in scanpy.
+    vmin, vmax
+        Limits of the colours, as in scanpy: numbers, or such as `'p1'` and `'p99'` for percentiles.
     ax, show, return_fig
         As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
@@ -245,30 +271,35 @@ def pseudotime(
     """
     keys = Keys(key)
     require(adata.obs, keys.pseudotime, "obs", "ep.tl.pseudotime(adata, root=...)")
-    _require_dimensions(adata, keys, 2)
+    require_dimensions(adata, keys, 2)
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
-    embedding(adata, keys.pseudotime, key=key, color_map=color_map, size=size, title="pseudotime", ax=ax, show=False)
-    ends = adata.uns.get(keys.uns, {}).get("pseudotime", {})  # there are none of projected cells
-    for name, marker, color in (("roots", "*", ORANGE), ("terminals", "X", BLACK)):
-        at = np.asarray(adata.obsm[keys.coordinates][adata.obs_names.isin(ends.get(name, []))])
-        if len(at):
-            label = name[:-1] if len(at) == 1 else f"{len(at)} {name}"
-            if len(at) > MOST_MARKED:  # such as a whole cell type: its most central cell stands for it
-                at = at[[np.linalg.norm(at - np.median(at, axis=0), axis=1).argmin()]]
-            ax.scatter(at[:, 0], at[:, 1], marker=marker, s=180, color=color, edgecolor="white", label=label, zorder=5)
-    if ax.get_legend_handles_labels()[0]:  # none where the cells have been subset since
+    embedding(
+        adata,
+        keys.pseudotime,
+        key=key,
+        color_map=color_map,
+        vmin=vmin,
+        vmax=vmax,
+        size=size,
+        title="pseudotime",
+        ax=ax,
+        show=False,
+    )
+    for name in ("roots", "terminals"):
+        mark_ends(ax, adata, keys, np.asarray(adata.obsm[keys.coordinates]), name)
+    if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, loc="best", fontsize="small")
     return _finished(ax, show, return_fig)
 
 
-def _in_memory(adata: AnnData, keys: Keys) -> AnnData:
+def in_memory(adata: AnnData, name: str) -> AnnData:
     """The same object, with coordinates that scanpy can draw: where they are a dask array, a light one around them."""
-    coordinates = adata.obsm[keys.coordinates]
+    coordinates = adata.obsm[name]
     if isinstance(coordinates, np.ndarray):
         return adata
-    obsm = {keys.coordinates: np.asarray(coordinates)}
-    return AnnData(adata.X, obs=adata.obs, var=adata.var, uns=adata.uns, obsm=obsm)
+    obsm = {name: np.asarray(coordinates)}
+    return AnnData(adata.X, obs=adata.obs, var=adata.var, uns=adata.uns, obsm=obsm, layers=adata.layers)
 
 
 def require(mapping: Mapping, field: str, where: str, command: str) -> None:
@@ -287,7 +318,7 @@ def require_coordinates(adata: AnnData, keys: Keys) -> None:
         )
 
 
-def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
+def require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
     require_coordinates(adata, keys)
     if (there := adata.obsm[keys.coordinates].shape[1]) < needed:
         raise ValueError(
@@ -296,10 +327,10 @@ def _require_dimensions(adata: AnnData, keys: Keys, needed: int) -> None:
         )
 
 
-def _finished(ax: Axes, show: bool | None, return_fig: bool) -> Figure | Axes | None:
+def _finished(axes: Axes | list[Axes], show: bool | None, return_fig: bool) -> Any:
     if return_fig:
-        return cast(Figure, ax.figure)
+        return (axes[0] if isinstance(axes, list) else axes).figure
     if sc.settings.autoshow if show is None else show:
         plt.show()
         return None
-    return ax
+    return axes
