@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -134,6 +135,10 @@ def widen(ax: Axes, pixels: float) -> None:
     figure.set_figwidth(figure.get_figwidth() + pixels / figure.dpi)
 
 
+def wrapped(name: str) -> str:
+    return textwrap.fill(name, 20)
+
+
 def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray]) -> None:
     """Name points, each where its name covers no other name, few cells, and nothing outside the axes."""
     if not anchors:
@@ -146,7 +151,7 @@ def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray])
     taken = [_box(at, np.full(2, 12 * point)) for at in ax.transData.transform(np.array(list(anchors.values())))]
     for name, anchor in anchors.items():
         text = ax.annotate(
-            name, tuple(anchor), xytext=(0, 0), textcoords="offset points", ha="center", va="center", zorder=6
+            wrapped(name), tuple(anchor), xytext=(0, 0), textcoords="offset points", ha="center", va="center", zorder=6
         )
         text.set(fontsize="small", color=BLACK, path_effects=[HALO])
         size = np.array(text.get_window_extent().size)
@@ -184,9 +189,9 @@ def label_ends(ax: Axes, first: str, ends: Mapping[str, tuple[float, float]], ow
     """Name points to their right, and the first to its left, with axes wide enough; `own` figures grow instead."""
     options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "path_effects": [HALO]}
     texts = {
-        name: ax.annotate(name, at, xytext=(-10, 0), ha="right", **options)
+        name: ax.annotate(wrapped(name), at, xytext=(-10, 0), ha="right", **options)
         if name == first
-        else ax.annotate(name, at, xytext=(7, 0), ha="left", **options)
+        else ax.annotate(wrapped(name), at, xytext=(7, 0), ha="left", **options)
         for name, at in ends.items()
     }
     width = {name: text.get_window_extent().width + 14 * root_figure(ax).dpi / 72 for name, text in texts.items()}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,18 @@ from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import named
 from ..tl._checks import check_count
 from ..tl._ordered import read_terminal
-from ._drawing import BLACK, GREY, LIGHT, mark_ends, place_labels, scatter, scatter_by, state_colors, unstretched
+from ._drawing import (
+    BLACK,
+    GREY,
+    LIGHT,
+    mark_ends,
+    place_labels,
+    scatter,
+    scatter_by,
+    state_colors,
+    unstretched,
+    wrapped,
+)
 from ._plots import _finished, require, require_dimensions
 
 
@@ -145,7 +155,7 @@ def fates(
     for panel, name in zip(panels, shown, strict=True):
         values = probability[name].to_numpy()
         _draw(panel, adata, where, values, size, order=values, cmap=color_map, vmin=0, vmax=1)
-        panel.set_title(textwrap.fill(name, 24), fontsize="medium")
+        panel.set_title(wrapped(name), fontsize="medium")
     shrink = 0.8 / (-(-len(panels) // ncols))  # as high as a panel
     drawn = panels[0].collections[0]
     panels[0].figure.colorbar(drawn, ax=panels, label="fate probability", shrink=shrink, aspect=25)
@@ -187,7 +197,7 @@ def arrows(
     """Where the cells go next: arrows of the forward walk on an embedding.
 
     Each arrow is the mean of the cells in one square of a grid, from where they are towards where the walk takes them.
-    Lengths compare squares of one figure; they have no unit.
+    Lengths have no unit: they grow with the square root of how far that is, relative to the rest of the figure.
 
     Parameters
     ----------
@@ -242,9 +252,9 @@ def arrows(
     _, square, n_cells = np.unique(column * (grid + 1) + row, return_inverse=True, return_counts=True)
     enough = n_cells >= (max(5, n_cells.mean() / 10) if min_cells is None else min_cells)
     x, y, *along = ((np.bincount(square, values) / n_cells)[enough] for values in (*at.T, *step.T))
-    length = np.hypot(*along)
-    longest = np.percentile(length, 90) if length.any() else 1.0
-    dx, dy = (1.4 * side / np.maximum(length, longest) * part for part in along)
+    length = np.maximum(np.hypot(*along), np.finfo(float).tiny)
+    relative = np.sqrt(np.minimum(length / np.percentile(length, 90), 1))
+    dx, dy = (1.4 * side * relative / length * part for part in along)
     ax.quiver(
         x,
         y,
@@ -256,7 +266,8 @@ def arrows(
         color=BLACK,
         edgecolor="white",
         linewidth=0.3,
-        width=0.004,
+        units="inches",
+        width=0.016,
         headwidth=4,
         zorder=4,
     )

@@ -147,7 +147,7 @@ def density(
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
-    up = max(1, round(gridsize / np.sqrt(3) * np.ptp(y) / np.ptp(x)))  # as many as make hexagons regular
+    up = max(1, round(gridsize / np.sqrt(3) * np.ptp(y) / (np.ptp(x) or 1.0)))  # as many as make hexagons regular
     drawn = ax.hexbin(
         x,
         y,
