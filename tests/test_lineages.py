@@ -265,6 +265,17 @@ def test_states_are_named_added_renamed_and_removed_by_hand(ended):
     assert (ended.obs.loc[cells, "branch"] == "fate C").all()
 
 
+def test_several_states_by_hand_may_share_a_branch(ended):
+    on_a = ended.obs.query("branch == 'fate A'")["time"]
+    by_hand = {"middle": on_a.sub(0.85).abs().idxmin(), "last": on_a.idxmax()}
+    ep.tl.terminal_states(ended, groupby="branch", terminal=by_hand, n_resamples=0)
+    table = ended.uns["entropath"]["terminal_states"]
+    assert sorted(table.index) == ["fate B", "fate C", "last", "middle"]
+    nodes = ended.uns["entropath"]["tree"]["nodes"]
+    for name in by_hand:
+        assert nodes.loc[name, "pseudotime"] == table.loc[name, "pseudotime"]
+
+
 def test_ends_that_cannot_be_told_apart_are_said_so(ended):
     on_the_way = ended.obs.query("branch == 'fate A' and 0.6 < time < 0.7").index[0]
     ep.tl.terminal_states(ended, groupby="branch", terminal={"between": on_the_way}, names=None, n_resamples=0)

@@ -149,7 +149,7 @@ def project(
 def _check_labels(adata_ref: AnnData, keys: Keys, labels: list[str]) -> None:
     """Refuse columns that are not there, and those whose results would have the names of other ones."""
     # Many data sets have a column 'branch': that name is taken only where the reference has branches of its own.
-    free = {"terminal_states"} - set(adata_ref.uns[keys.uns]["params"])
+    free = {"terminal_states"} - set(adata_ref.uns.get(keys.uns, {}).get("params", {}))
     taken = {name for _, name in keys.fields(set(STEPS) - free)}
     for label in labels:
         if label not in adata_ref.obs:

@@ -113,8 +113,9 @@ def terminal_states(
     for name, cells in (terminal or {}).items():
         nodes = ordered.given(adata, cells, f"terminal[{name!r}]")
         on = next((i for i, region in enumerate(ends.regions) if np.isin(nodes, region).all()), None)
-        replaced = {} if on is None else states.pop(tips[on], {})
-        if on is not None:
+        replaced: dict[str, Any] = {}
+        if on is not None and not states.get(tips[on], {}).get("given"):
+            replaced = states.pop(tips[on], {})
             tips[on] = name
         latest = int(nodes[ordered.order[nodes].argmax()])
         states[name] = {"n_cells": len(nodes)} | replaced | {"nodes": nodes, "latest": latest, "given": True}
@@ -228,10 +229,12 @@ def _fields(
     table["given"] = table["given"].astype(bool)
     if len(early := table.index[~table["given"] & (table["pseudotime"] < 0.5 * pseudotime.max())]):
         warn(
-            f"{named(early)} ends in the first half of the pseudotime. If the root lies inside a branch, the other end "
-            "of that branch looks like a terminal state: choose a root at the end, or remove the state with `names=`."
+            f"Terminal in the first half of the pseudotime: {named(early)}. If the root is inside a branch, the other "
+            "end of that branch looks like a terminal state: choose a root at the end, or remove it with `names=`."
         )
-    nodes, edges, position = _tables(adata, ordered, ends, tips, pseudotime)
+    tops = [ends.peaks.top, *(split.peak for split in ends.splits)]
+    tops[: len(tips)] = [states.get(name, {}).get("latest", top) for name, top in zip(tips, tops, strict=False)]
+    nodes, edges, position = _tables(adata, ordered, ends, tips, tops, pseudotime)
     branch = ordered.on_cells(ends.tree.branch)
     edges["n_cells"] = np.bincount(branch, minlength=len(edges))
     branches = pd.Index(edges["branch"], dtype=object)
@@ -255,12 +258,11 @@ def _fields(
 
 
 def _tables(
-    adata: AnnData, ordered: Ordered, ends: Ends, tips: list[str], pseudotime: np.ndarray
+    adata: AnnData, ordered: Ordered, ends: Ends, tips: list[str], tops: list[int], pseudotime: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
     """Nodes and edges of the tree, a row a branch, and how far along its branch each node of the graph is."""
     tree, order = ends.tree, ordered.order
     tips = tips or ["end"]
-    tops = [ends.peaks.top, *(split.peak for split in ends.splits)]
     n_branches = len(tree.parents)
 
     def leads_to(b: int) -> list[str]:
