@@ -186,6 +186,21 @@ def draw(adata: AnnData, labels: np.ndarray, name: str, legend: str) -> None:
     save(figure, name)
 
 
+def lineages() -> None:
+    """From an order to lineages: pseudotime, terminal states, the tree between them, and where each cell is going."""
+    adata = ordered(ep.datasets.branching(1500, random_state=0))
+    ep.tl.terminal_states(adata, groupby="branch")
+    ep.tl.fates(adata)
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7.4), layout="constrained")
+    ep.pl.pseudotime(adata, ax=axes[0, 0], show=False)
+    ep.pl.terminal_states(adata, ax=axes[0, 1], show=False)
+    ep.pl.tree(adata, ax=axes[1, 0], show=False)
+    ep.pl.fates(adata, same_plot=True, ax=axes[1, 1], show=False)
+    for ax, title in zip(axes.flat, ("pseudotime", "terminal states", "tree", "fates"), strict=True):
+        ax.set_title(title, size=11)
+    save(figure, "lineages")
+
+
 def failure_modes() -> None:
     rng = np.random.default_rng(0)
     centres = {"disconnected": [0.0, 30.0], "clusters": [0.0, 12.0, 24.0, 36.0]}
@@ -209,6 +224,6 @@ def failure_modes() -> None:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="The neighbour graph has")
-    for figure in (walks, ensemble, bottleneck, length, depth, landmarks, failure_modes):
+    for figure in (walks, ensemble, bottleneck, length, depth, landmarks, lineages, failure_modes):
         print(figure.__name__)
         figure()

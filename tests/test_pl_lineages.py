@@ -219,6 +219,9 @@ def test_a_tree_of_one_branch_or_with_a_state_by_hand(cells):
     ax = ep.pl.tree(cells, show=False)
     assert "rare" in words(ax)
     assert sum(line.get_linestyle() == "--" for line in ax.lines) == 1
+    # The trunk does not lead to "rare", which hangs on the root, and is grey all the same.
+    shades = {to_hex(color).upper() for color in ax.collections[0].get_facecolor()}
+    assert GREY.upper() in shades
 
 
 def test_arrows_follow_the_walk(drawn):

@@ -84,7 +84,7 @@ def tree(
         spare = iter([shade for shade in (*OKABE_ITO, *colors_for(100)) if shade not in colors.values()])
         for child in own:
             if child not in colors:
-                colors[child] = GREY if len(leads_to[child]) == len(rows) else next(spare)
+                colors[child] = GREY if child == own.iloc[0] else next(spare)
         by_branch = {name: to_rgb(colors[child]) for name, child in own.items()}
         scatter(ax, at, np.array([by_branch[name] for name in branch]), size)
     else:

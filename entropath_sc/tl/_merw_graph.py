@@ -62,7 +62,9 @@ def merw_graph(
     disconnected
         The graph must be in one piece. `'bridge'` joins several by their shortest bridges and warns, `'error'` refuses.
     transitions
-        Also store the transition matrix of the walk.
+        Also store the transition matrix of the walk. The walk has no direction, so neither its stationary distribution
+        nor terminal states that other tools find on it mean anything: for these, use
+        `ep.tl.fates(adata, forward=True)`.
     preset
         `'paper'` takes the paper's kernel for cells (`decay=40`, `bandwidth='larger'`) and also computes the maximum
         entropy random walk of that graph.
