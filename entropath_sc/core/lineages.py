@@ -90,7 +90,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     label = connected_components(firm, directed=False)[1]
     inside = np.flatnonzero(label == np.bincount(label).argmax())
     u = order[inside]
-    firm = firm[inside][:, inside].tocsr()
+    firm = submatrix(firm, inside)
     tops, basin = _basins(u, firm)
     pairs, saddles = _passes(u, firm, basin)
     heights = u[saddles]
@@ -167,12 +167,12 @@ def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.n
     lower = np.where(u[rows] < u[firm.indices], rows, firm.indices)
     one, other = basin[rows], basin[firm.indices]
     apart = one < other
-    pairs, lower = np.column_stack([one[apart], other[apart]]), lower[apart]
+    one, other, lower = one[apart], other[apart], lower[apart]
     downward = np.lexsort((lower, -u[lower]))
-    pairs, lower = pairs[downward], lower[downward]
-    _, first = np.unique(pairs, axis=0, return_index=True)
-    first.sort()
-    return pairs[first], lower[first]
+    pair = one[downward].astype(np.int64) * (basin.max() + 1) + other[downward]
+    _, first = np.unique(pair, return_index=True)
+    highest = downward[np.sort(first)]
+    return np.column_stack([one[highest], other[highest]]), lower[highest]
 
 
 def _share_inside(weights: sp.csr_matrix, degree: np.ndarray, nodes: np.ndarray) -> float:
@@ -246,17 +246,27 @@ def resampled(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> tupl
     kept = rng.random(graph.n_nodes) < RESAMPLED
     kept[roots] = kept[graph.affinity[roots].indices] = True
     nodes = np.flatnonzero(kept)
-    label = connected_components(graph.affinity[nodes][:, nodes], directed=False)[1]
-    return induced(graph, nodes[label == label[np.searchsorted(nodes, roots[0])]])
+    part = induced(graph, nodes)
+    label = connected_components(part.affinity, directed=False)[1]
+    reached = label == label[np.searchsorted(nodes, roots[0])]
+    return (nodes, part) if reached.all() else (nodes[reached], induced(graph, nodes[reached]))
 
 
-def induced(graph: Graph, nodes: np.ndarray) -> tuple[np.ndarray, Graph]:
-    """The graph of some nodes, which must be connected."""
+def induced(graph: Graph, nodes: np.ndarray) -> Graph:
+    """The graph of some nodes, in rising order."""
     lengths = sp.csr_matrix((graph.lengths, graph.affinity.indices, graph.affinity.indptr), shape=graph.affinity.shape)
-    A, along = (M[nodes][:, nodes].tocsr() for M in (graph.affinity, lengths))
-    for M in (A, along):
-        M.sort_indices()
-    return nodes, Graph(A, along.data, graph.bridges)
+    return Graph(submatrix(graph.affinity, nodes), submatrix(lengths, nodes).data, graph.bridges)
+
+
+def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
+    """The rows and columns of some nodes, in rising order: several times as fast as slicing rows, then columns."""
+    place = np.full(M.shape[0], -1, dtype=M.indices.dtype)
+    place[nodes] = np.arange(len(nodes), dtype=place.dtype)
+    row = np.repeat(place, np.diff(M.indptr))
+    column = place[M.indices]
+    kept = (row >= 0) & (column >= 0)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(nodes)))])
+    return sp.csr_matrix((M.data[kept], column[kept], indptr), shape=(len(nodes), len(nodes)))
 
 
 def recovery(
@@ -278,7 +288,7 @@ def recovery(
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
         order = ensemble.first_passages(np.flatnonzero(np.isin(nodes, roots)))
-        peaks = find_peaks(order, firm[nodes][:, nodes].tocsr(), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
+        peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
         splits = peaks.ends()
         if splits is not None:
             again = region[nodes[[peaks.top, *(split.peak for split in splits)]]]
