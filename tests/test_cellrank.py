@@ -20,8 +20,8 @@ def test_cellrank_finds_the_tips_on_the_forward_walk():
     kernel = cellrank.kernels.PrecomputedKernel(adata.obsp["entropath_forward"], adata=adata)
     estimator = cellrank.estimators.GPCCA(kernel)
     estimator.compute_schur(n_components=10)
-    estimator.compute_macrostates(n_states=len(tips), cluster_key="branch")
+    estimator.compute_macrostates(n_states=len(tips), n_cells=10, cluster_key="branch")
     estimator.predict_terminal_states()
     found = estimator.terminal_states.dropna()
-    assert set(adata.obs.loc[found.index, "branch"]) == tips
-    assert (adata.obs.loc[found.index, "time"] > 0.6).all()
+    assert set(found.cat.categories) == tips  # each is named by the branch of most of its cells
+    assert adata.obs.loc[found.index, "time"].groupby(found.to_numpy(), observed=True).median().min() > 0.8

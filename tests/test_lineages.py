@@ -139,7 +139,7 @@ def test_the_forward_walk_arrives_where_the_fates_say():
     ensemble = PathEnsemble.of(graph_of(A), 5.0)
     passages = np.column_stack([ensemble.first_passages(arm[-1:]) for arm in nodes])
     prior, ends = np.array([0.3, 0.7]), np.array([arm[-1] for arm in nodes])
-    T = lineages.forward_walk(ensemble, passages, passages[0], prior, ends)
+    T = lineages.forward_walk(ensemble, passages, passages[0], prior, [arm[-1:] for arm in nodes])
     np.testing.assert_allclose(T.sum(axis=1), 1, atol=1e-12)
     np.testing.assert_array_equal(T.diagonal()[ends], 1)
     inner = np.setdiff1d(np.arange(T.shape[0]), ends)
@@ -222,6 +222,9 @@ def test_the_forward_walk_is_one_of_cells_and_goes_forward(ended):
     inner = ended.obs["entropath_terminal"].isna().to_numpy()
     drift = (T @ u - u)[inner]
     assert drift.mean() > 0
+    for state in ended.obs["entropath_terminal"].cat.categories:
+        own = np.flatnonzero(ended.obs["entropath_terminal"] == state)
+        np.testing.assert_allclose(T[own][:, own].toarray(), 1 / len(own))
     assert (drift > 0).mean() > 0.8
 
 

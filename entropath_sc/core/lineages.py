@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
+from scipy.special import logsumexp
 from sklearn.utils import gen_batches
 
 from .ensemble import PathEnsemble
@@ -316,22 +317,23 @@ def plasticity(probability: np.ndarray) -> np.ndarray:
 
 
 def forward_walk(
-    ensemble: PathEnsemble, passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray, ends: np.ndarray
+    ensemble: PathEnsemble, passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray, ends: list[np.ndarray]
 ) -> sp.csr_matrix:
     """The walk along all paths, conditioned to arrive at the ends, which keep it: rows sum to one.
 
-    ``T_xy = W_xy h(y)/(Δ_x h(x))`` with ``h = Σ_s prior_s f_s/f_s(root)``.
+    ``T_xy = W_xy h(y)/(Δ_x h(x))`` with ``h = Σ_s prior_s f_s/f_s(root)``. Within an end the walk goes to any of its
+    nodes, so that each end is one closed class, and 1 is an eigenvalue once for each.
     """
-    log_weight = at_root - passages + np.log(prior)
-    shift = log_weight.max(axis=1)
-    log_h = shift + np.log(np.exp(log_weight - shift[:, None]).sum(axis=1))
+    log_h = logsumexp(at_root - passages + np.log(prior), axis=1)
     W = ensemble.weights
     rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
     values = W.data / ensemble.degree[rows] * np.exp(log_h[W.indices] - log_h[rows])
-    values[np.isin(rows, ends)] = 0.0
-    stay = np.zeros(W.shape[0])
-    stay[ends] = 1.0
-    walk = (sp.csr_matrix((values, W.indices, W.indptr), shape=W.shape) + sp.diags(stay)).tocsr()
+    values[np.isin(rows, np.concatenate(ends))] = 0.0
+    walk = sp.csr_matrix((values, W.indices, W.indptr), shape=W.shape)
+    for end in ends:
+        chosen = sp.csr_matrix((np.ones(len(end)), (end, np.zeros(len(end), dtype=int))), shape=(W.shape[0], 1))
+        walk = walk + chosen @ chosen.T / len(end)
+    walk = walk.tocsr()
     walk.eliminate_zeros()
     # h solves its equation outside the ends, to the solver's accuracy; what is left over is rounding.
     return sp.diags(1.0 / np.asarray(walk.sum(axis=1)).ravel()) @ walk

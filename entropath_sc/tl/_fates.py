@@ -61,7 +61,7 @@ def fates(
     `adata.uns['entropath']['fates']` : dict
         The `states`, their `prior`, and what :func:`~entropath_sc.tl.project` needs.
     `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`
-        Transition matrix of the forward walk, if `forward`; terminal cells keep it.
+        Transition matrix of the forward walk, if `forward`. The cells of a terminal state keep it among themselves.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def fates(
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
         walk = None
         if forward:
-            walk = lineages.forward_walk(ordered.ensemble, passages, at_root, weight, np.unique(np.concatenate(ends)))
+            walk = lineages.forward_walk(ordered.ensemble, passages, at_root, weight, ends)
     fields = fate_fields(keys, on_cells, at_root, weight, names, adata.obs_names)
     fields.obsp[keys.forward] = walk
     _say_if_tied(fields.obsm[keys.fates], states)
