@@ -13,11 +13,9 @@ from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._trends import gene_indices
+from ._drawing import colors_for, state_colors
 from ._plots import require
 
-# Okabe and Ito's colours without black and yellow, which is faint on white. More lineages than colours get other lines.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-LINES = ("-", "--", ":", "-.")
 # Standard errors in a band of 95 %.
 BAND = 1.96
 # A gene peaks in one lineage if the others stay this far below, relative to its range; otherwise it is shared.
@@ -28,10 +26,9 @@ NAME_HEIGHT, MOST_HEIGHT = 0.15, 10.0
 
 @dataclass(frozen=True)
 class Curves:
-    """Trends of some genes (genes × points) along each lineage, with the position of the lineage among all."""
+    """Trends of some genes (genes × points) along a lineage."""
 
     state: str
-    number: int
     pseudotime: np.ndarray
     mean: np.ndarray
     se: np.ndarray
@@ -90,18 +87,18 @@ def trends(
     n_cols = -(-len(titles) // n_rows)  # rows of about the same length
     size = (2.4 * n_cols + 1.2, 2.1 * n_rows + 0.2)
     figure, axes = _panels(len(titles), ax, size, n_rows, n_cols, sharex=True, sharey=panels == "fate")
+    of_state = state_colors(adata, Keys(key), map(str, adata.uns[Keys(key).uns]["trends"]["states"]))
+    of_gene = dict(zip(names, colors_for(len(names)), strict=True))
     for curve in curves:
         for i, name in enumerate(names):
-            at, look, label = (
-                (axes[i], _line(curve.number), curve.state)
+            at, color, label = (
+                (axes[i], of_state[curve.state], curve.state)
                 if panels == "gene"
-                else (axes[curves.index(curve)], _line(i), name)
+                else (axes[curves.index(curve)], of_gene[name], name)
             )
             mean, band = curve.mean[i], BAND * curve.se[i]
-            at.fill_between(
-                curve.pseudotime, mean - band, mean + band, color=look["color"], alpha=0.2, linewidth=0, zorder=1
-            )
-            at.plot(curve.pseudotime, mean, **look, linewidth=1.8, label=label, zorder=2)
+            at.fill_between(curve.pseudotime, mean - band, mean + band, color=color, alpha=0.2, linewidth=0, zorder=1)
+            at.plot(curve.pseudotime, mean, color=color, linewidth=1.8, label=label, zorder=2)
     for i, (at, title) in enumerate(zip(axes, titles, strict=True)):
         at.set_title(title, fontstyle="italic" if panels == "gene" else "normal", fontsize="medium")
         at.spines[["top", "right"]].set_visible(False)
@@ -214,17 +211,11 @@ def _read(
         for name in (field, f"{field}_se"):
             require(adata.varm, name, "varm", "ep.tl.trends(adata)")
         mean, se = (np.asarray(adata.varm[name])[rows] for name in (field, f"{field}_se"))
-        found.append(Curves(state, number, np.asarray(part["pseudotime"])[number], mean, se))
+        found.append(Curves(state, np.asarray(part["pseudotime"])[number], mean, se))
     missing = [name for i, name in enumerate(names) if np.isnan([curve.mean[i, 0] for curve in found]).all()]
     if missing:
         raise ValueError(f"genes: {missing[0]!r} has no trends. Run `ep.tl.trends(adata, genes)` with it.")
     return names, found
-
-
-def _line(number: int) -> dict[str, Any]:
-    """The look of a lineage, the same in each call."""
-    turn, color = divmod(number, len(COLORS))
-    return {"color": COLORS[color], "linestyle": LINES[turn % len(LINES)]}
 
 
 def _scaled(curves: list[Curves]) -> list[np.ndarray]:
