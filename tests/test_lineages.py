@@ -309,6 +309,13 @@ def test_a_root_inside_a_branch_is_flagged(ended):
         ({"names": {"nobody": "x"}}, ValueError, "there is no state 'nobody'"),
         ({"names": {"end 1": "x", "end 2": "x"}}, ValueError, "same name"),
         ({"terminal": {"x": "no such cell"}}, KeyError, "is not in adata.obs_names"),
+        ({"terminal": ["cell_1"]}, TypeError, "must be a dict"),
+        ({"terminal": {"root": "cell_1"}}, ValueError, "cannot be called 'root'"),
+        ({"terminal": {"a/b": "cell_1"}}, ValueError, "cannot be called 'a/b'"),
+        ({"terminal": {"x": "cell_1", "y": "cell_1"}}, ValueError, "would stand for both 'x' and 'y'"),
+        ({"names": {"end 1": ""}}, TypeError, "is not a name"),
+        ({"names": {"end 1": "trunk"}}, ValueError, "cannot be called 'trunk'"),
+        ({"groupby": "time"}, ValueError, "holds numbers"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(ended, options, error, message):
@@ -316,6 +323,19 @@ def test_wrong_options_are_refused_before_anything_is_written(ended, options, er
     with pytest.raises(error, match=message):
         ep.tl.terminal_states(ended, n_resamples=0, **options)
     pd.testing.assert_frame_equal(ended.obs, before.obs)
+
+
+def test_labels_of_any_kind_name_states(ended, tmp_path):
+    """Also those that the tree or a file could not hold, and missing ones."""
+    labels = ended.obs["branch"].astype(object)
+    ended.obs["odd"] = labels.replace({"fate A": "root", "fate B": "T/NK", "fate C": np.nan})
+    ep.tl.terminal_states(ended, groupby="odd", n_resamples=0)
+    ep.tl.fates(ended)
+    names = sorted(ended.obsm["entropath_fates"].columns)
+    assert names[1:] == ["end 3", "root end"] or names == ["T-NK", "end 2", "root end"]
+    assert ended.uns["entropath"]["tree"]["nodes"].index.is_unique
+    del ended.obs["odd"]
+    ended.write_zarr(tmp_path / "cells.zarr")
 
 
 def test_what_comes_first_is_said(cells):
@@ -339,7 +359,9 @@ def test_priors_by_name(ended):
     at_root = ended.obsm["entropath_fates"].loc[ended.uns["root"]]
     assert at_root.to_dict() == pytest.approx({"fate A": 0.5, "fate B": 0.25, "fate C": 0.25}, abs=1e-6)
     assert ended.obsm["entropath_membership"].loc[ended.uns["root"]].to_numpy() == pytest.approx(1, abs=1e-6)
-    for prior, message in (("sizes", "is not known"), ({"fate A": 1}, "for each"), (dict.fromkeys("ABC", 1), "states")):
+    wrong = [("sizes", "is not known"), ({"fate A": 1}, "for each"), (dict.fromkeys("ABC", 1), "states")]
+    wrong += [(None, "for each"), ({"fate A": "x", "fate B": 1, "fate C": 1}, "positive number")]
+    for prior, message in wrong:
         with pytest.raises(ValueError, match=message):
             ep.tl.fates(ended, prior=prior)
 

@@ -76,8 +76,14 @@ def test_roots_are_suggested_at_the_ends_or_inside_a_category(tree):
     X = np.asarray(tree.X)
     falling = tree.var_names[np.argmin([spearmanr(X[:, g], tree.obs["time"])[0] for g in range(60)])]
     assert ep.tl.suggest_root(tree, groupby="branch", markers=[falling])["group"].iloc[0] == "trunk"
+    assert len(ep.tl.suggest_root(tree, n_candidates=2)) == 2
     with pytest.raises(ValueError, match="must be"):
         ep.tl.suggest_root(tree, ("nothing", "trunk"))
+    with pytest.raises(KeyError, match=r"no adata\.layers"):
+        ep.tl.suggest_root(tree, layer="nothing")
+    few = tree[:15].copy()
+    with pytest.raises(ValueError, match="at least 20 cells"):
+        ep.tl.suggest_root(few)
     with pytest.raises(KeyError, match=r"not in adata.var_names"):
         ep.tl.suggest_root(tree, markers=["no gene"])
 
@@ -85,7 +91,8 @@ def test_roots_are_suggested_at_the_ends_or_inside_a_category(tree):
 def failing(adata: ad.AnnData) -> set[str]:
     with pytest.warns(UserWarning, match="See the column 'next'"):
         table = ep.tl.diagnose(adata)
-    assert table["next"].str.len().min() > 20
+    assert table["next"][~table["ok"]].str.len().min() > 20
+    assert (table["next"][table["ok"]] == "").all()
     return set(table.index[~table["ok"]])
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
@@ -176,6 +177,15 @@ def cells_of(X: Any, frame: Frame, report: Report, store: Any = None) -> CellsIn
 def picked(adata: AnnData, name: str, rows: np.ndarray) -> np.ndarray:
     """Some cells in a field of `obsm`, or in `'X'`, whatever kind of table it is."""
     return as_floats(adata[rows].X if name == "X" else adata[rows].obsm[name], name).astype(np.float64)
+
+
+def group_labels(adata: AnnData, groupby: str) -> pd.Series:
+    """A column of labels that cells are grouped by; missing labels stay missing."""
+    if not isinstance(groupby, str) or groupby not in adata.obs:
+        raise KeyError(f"groupby: there is no column adata.obs[{groupby!r}]; there is {named(adata.obs.columns)}.")
+    if pd.api.types.is_float_dtype(adata.obs[groupby]):
+        raise ValueError(f"groupby: adata.obs[{groupby!r}] holds numbers, not labels. Name a column of cell types.")
+    return adata.obs[groupby]
 
 
 def is_category(adata: AnnData, cells: Cells | None) -> bool:

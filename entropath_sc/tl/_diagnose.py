@@ -43,7 +43,7 @@ def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
 
     Returns
     -------
-    A table with a row for each check: whether it is `ok`, what was `found`, and what to do `next`.
+    A table with a row for each check: whether it is `ok`, what was `found`, and what to do `next` where it is not.
 
     Examples
     --------
@@ -59,6 +59,7 @@ def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
         ordered = read_ordered(adata, keys, report)
         rows = [*_input(adata, ordered), *_graph(ordered), *_order(ordered), *_results(adata, keys)]
     table = pd.DataFrame(rows, columns=["check", "ok", "found", "next"]).set_index("check")
+    table.loc[table["ok"], "next"] = ""
     if not table["ok"].all():
         warn("; ".join(table["found"][~table["ok"]]) + ". See the column 'next' of the table for what to do.")
     return table
@@ -166,6 +167,9 @@ def _results(adata: AnnData, keys: Keys) -> Iterator[Finding]:
         )
     if len(states := entry.get("terminal_states", pd.DataFrame())):
         again = states["found_again"].fillna(1.0)
+        if "tips" in (repeats := entry.get("stability", {})):
+            measured = pd.Series(np.asarray(repeats["found_again"]), index=list(repeats["tips"]))
+            again = np.minimum(again, measured.reindex(states.index).fillna(1.0))
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
         found = f"{named(unsure)} is not found again in most resamples" if unsure else "terminal states are stable"
         yield (

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
 from ._adata import Fields, check_object, keys_for, named, without_following, write
-from ._checks import warn
+from ._checks import check_positive, warn
 from ._ordered import read_ordered, read_terminal
 from ._progress import progress
 
@@ -128,11 +128,11 @@ def _prior(prior: str | Mapping[str, float], names: list[str]) -> np.ndarray:
         if prior != "uniform":
             raise ValueError(f"prior={prior!r} is not known. Choose 'uniform', or give a number for each state.")
         return np.full(len(names), 1.0 / len(names))
-    if set(prior) != set(names):
-        raise ValueError(f"prior must have a number for each of the states {named(names)}; it has {named(prior)}.")
+    if not isinstance(prior, Mapping) or set(prior) != set(names):
+        raise ValueError(f"prior must have a number for each of the states {named(names)}; got {prior!r}.")
+    for value in prior.values():
+        check_positive("prior", value)
     weight = np.array([float(prior[name]) for name in names])
-    if not (np.isfinite(weight) & (weight > 0)).all():
-        raise ValueError("prior: each number must be positive.")
     return weight / weight.sum()
 
 

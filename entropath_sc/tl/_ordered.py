@@ -86,6 +86,8 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     roots = [str(barcode) for barcode in np.atleast_1d(part["roots"])]
     if missing := [barcode for barcode in roots if barcode not in adata.obs_names]:
         raise ValueError(f"The root {missing[0]!r} is no longer among the cells. Run `ep.tl.pseudotime` again.")
+    if adata.n_obs < 2 * END_CELLS:
+        raise ValueError(f"Lineages need at least {2 * END_CELLS} cells; adata has {adata.n_obs}.")
     settings = settings_for("default", depth=float(part["depth"]))
     n_landmarks = None if params.get("n_landmarks") is None else int(params["n_landmarks"])
     nodes = node_graph(adata, keys, settings, preset="default", report=report, n_landmarks=n_landmarks)
@@ -111,6 +113,7 @@ def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:
     states = adata.obs[keys.terminal].astype("category").cat.remove_unused_categories()
     if not len(states.cat.categories):
         raise ValueError(
-            "No terminal state was found. Name one by hand: `ep.tl.terminal_states(adata, terminal={'name': barcode})`."
+            "There is no terminal state: none was found, or all were removed. Name one by hand: "
+            "`ep.tl.terminal_states(adata, terminal={'name': barcode})`."
         )
     return states

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,9 @@ from scipy.stats import spearmanr
 
 from .._keys import DEFAULT_KEY
 from ..core.ensemble import PathEnsemble
-from ..core.lineages import find_peaks, firm_edges
+from ..core.lineages import END_CELLS, find_peaks, firm_edges
 from ..core.pipeline import DEFAULT
-from ._adata import cell_indices, check_object, is_category, keys_for, named
+from ._adata import cell_indices, check_object, group_labels, is_category, keys_for, named
 from ._checks import check_count
 from ._nodes import node_graph
 from ._ordered import Ordered
@@ -25,7 +26,7 @@ def suggest_root(
     within: tuple[str, str] | None = None,
     *,
     groupby: str | None = None,
-    markers: Sequence[str] | None = None,
+    markers: str | Sequence[str] | None = None,
     layer: str | None = None,
     n_candidates: int = 5,
     key_added: str = DEFAULT_KEY,
@@ -48,7 +49,7 @@ def suggest_root(
     layer
         Layer to take the expression from; by default `adata.X`.
     n_candidates
-        At most how many candidates of a category to list.
+        At most how many candidates to list.
     key_added
         Prefix of the graph that is read.
 
@@ -72,9 +73,16 @@ def suggest_root(
     check_count("n_candidates", n_candidates, 1)
     if within is not None and not is_category(adata, within):
         raise ValueError(f"within={within!r} must be ('obs column', 'category'); there is {named(adata.obs.columns)}.")
-    if groupby is not None and groupby not in adata.obs:
-        raise KeyError(f"groupby: there is no column adata.obs[{groupby!r}]; there is {named(adata.obs.columns)}.")
-    unknown = [gene for gene in markers or [] if gene not in adata.var_names]
+    labels = None if groupby is None else group_labels(adata, groupby)
+    if adata.n_obs < 2 * END_CELLS:
+        raise ValueError(f"Candidates need at least {2 * END_CELLS} cells; adata has {adata.n_obs}.")
+    if layer is not None and layer not in adata.layers:
+        raise KeyError(f"layer: there is no adata.layers[{layer!r}]; there is {named(adata.layers)}.")
+    X = adata.X if layer is None else adata.layers[layer]
+    markers = [markers] if isinstance(markers, str) else list(markers or [])
+    if markers and X is None:
+        raise ValueError("markers need expression, and adata.X is None. Set `layer=`.")
+    unknown = [gene for gene in markers if gene not in adata.var_names]
     if unknown:
         raise KeyError(f"markers: {unknown[0]!r} is not in adata.var_names, which look like {adata.var_names[0]!r}.")
     start = logg.info("looking for roots")
@@ -84,18 +92,20 @@ def suggest_root(
         state = Ordered(nodes, DEFAULT, ensemble, np.empty(nodes.graph.n_nodes), np.empty(0, dtype=int))
         members = None if within is None else state.nodes_of(cell_indices(adata, within, "within"))
         found = _tips(state) if members is None else _inside(state, members, n_candidates)
-        rows = [_row(adata, state, node, groupby, markers, layer) for node in found]
-        orders = [ensemble.first_passages(np.array([node])) for node in found]
-        for row, node, order in zip(rows, found, orders, strict=True):
-            near = state.nearest(node, np.arange(len(order)))[1:4]
-            row["nearby"] = min(float(spearmanr(order, ensemble.first_passages(near[i : i + 1]))[0]) for i in range(3))
-    table = pd.DataFrame(rows, index=adata.obs_names[state.cells_of(np.array(found))])
-    by = [name for name in ("markers", "n_genes") if name in table]
-    if members is None and by:
-        table = table.iloc[np.argsort(-table[by[0]].to_numpy(), kind="stable")]
-    first = orders[found.index(int(state.nodes_of(adata.obs_names.get_indexer(table.index[:1]))[0]))]
-    where = dict(zip(adata.obs_names[state.cells_of(np.array(found))], orders, strict=True))
-    table["first"] = [float(spearmanr(where[barcode], first)[0]) for barcode in table.index]
+        rows = [_row(adata, state, node, labels, markers, X) for node in found]
+        score = [row.get("markers", row.get("n_genes", 0.0)) for row in rows]
+        best = list(range(len(found)))
+        if members is None:
+            best.sort(key=lambda i: -score[i])
+        best = best[:n_candidates]
+        orders = {i: ensemble.first_passages(np.array([found[i]])) for i in best}
+        for i in best:
+            near = state.nearest(found[i], np.arange(nodes.graph.n_nodes))[1:4]
+            others = [ensemble.first_passages(near[k : k + 1]) for k in range(len(near))]
+            rows[i]["nearby"] = min(float(spearmanr(orders[i], other)[0]) for other in others)
+            rows[i]["first"] = float(spearmanr(orders[i], orders[best[0]])[0])
+    cells = state.cells_of(np.array([found[i] for i in best]))
+    table = pd.DataFrame([rows[i] for i in best], index=adata.obs_names[cells])
     logg.info(f"    {len(table)} candidates", time=start)
     return table
 
@@ -125,20 +135,19 @@ def _inside(state: Ordered, members: np.ndarray, n_candidates: int) -> list[int]
 
 
 def _row(
-    adata: AnnData, state: Ordered, node: int, groupby: str | None, markers: Sequence[str] | None, layer: str | None
-) -> dict[str, object]:
+    adata: AnnData, state: Ordered, node: int, labels: pd.Series | None, markers: list[str], X: Any
+) -> dict[str, Any]:
     """What is known of the cells around a candidate."""
     around = state.cells_of(state.nearest(node, np.arange(state.nodes.graph.n_nodes)))
-    row: dict[str, object] = {}
-    if groupby is not None:
-        row["group"] = str(adata.obs[groupby].iloc[around].astype(str).mode()[0])
-    X = adata.X if layer is None else adata.layers[layer]
+    row: dict[str, Any] = {}
+    if labels is not None:
+        known = labels.iloc[around].dropna().astype(str)
+        row["group"] = str(known.mode()[0]) if len(known) else None
     if markers:
-        genes = adata.var_names.get_indexer(list(markers))
+        genes = adata.var_names.get_indexer_for(markers)
         values = X[:, genes].toarray() if sp.issparse(X) else np.asarray(X[:, genes])
         sd = values.std(axis=0)
         row["markers"] = float(((values[around] - values.mean(axis=0)) / np.where(sd > 0, sd, 1.0)).mean())
     if X is not None and X.shape[1] > 1:
-        some = X[around]
-        row["n_genes"] = float((some > 0).sum() / len(around))
+        row["n_genes"] = float((X[around] > 0).sum() / len(around))
     return row

@@ -11,7 +11,7 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
-from ._adata import Cells, Fields, check_object, keys_for, named, without_following, write
+from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, warn
 from ._ordered import Ordered, read_ordered
 from ._progress import progress
@@ -99,13 +99,18 @@ def terminal_states(
     for name, value in (("n_states", n_states), ("n_resamples", n_resamples), ("random_state", random_state)):
         if value is not None:
             check_count(name, value, 0)
-    if groupby is not None and groupby not in adata.obs:
-        raise KeyError(f"groupby: there is no column adata.obs[{groupby!r}]; there is {named(adata.obs.columns)}.")
+    labels = None if groupby is None else group_labels(adata, groupby)
+    for option, value in (("terminal", terminal), ("names", names)):
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(
+                f"{option} must be a dict with the names of states as its keys, not {type(value).__name__}."
+            )
+    for name in [*(terminal or {}), *(name for name in (names or {}).values() if name is not None)]:
+        _check_name(name)
     start = logg.info("finding terminal states")
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
         ends = _found(ordered, n_states, n_resamples, random_state)
-    labels = None if groupby is None else adata.obs[groupby].astype(str).to_numpy()
     found = _named(ends.nodes, ordered, labels)
     kept = _renamed(found, names or {})
     tips = [new or old for old, new in zip(found, kept, strict=True)]
@@ -119,6 +124,7 @@ def terminal_states(
             tips[on] = name
         latest = int(nodes[ordered.order[nodes].argmax()])
         states[name] = {"n_cells": len(nodes)} | replaced | {"nodes": nodes, "latest": latest, "given": True}
+    _refuse_shared(adata, ordered, states)
     fields = _fields(adata, keys, ordered, ends, tips, states)
     fields.params["terminal_states"] = {
         "groupby": groupby,
@@ -156,6 +162,11 @@ class Ends:
 
 def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) -> Ends:
     graph, weights = ordered.nodes.graph, ordered.weights
+    if (n_components := len(graph.bridges.component_sizes)) > 1:
+        warn(
+            f"The cells form {n_components} components. Terminal states are looked for in the largest one, and fates "
+            "across a bridge mean little: analyse each component alone."
+        )
     firm = firm_edges(ordered.ensemble, graph)
     peaks = find_peaks(ordered.order, firm, weights)
     splits = peaks.ends(n_states)
@@ -176,14 +187,46 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) 
     return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
 
 
-def _named(ends: list[np.ndarray], ordered: Ordered, labels: np.ndarray | None) -> list[str]:
+def _named(ends: list[np.ndarray], ordered: Ordered, labels: pd.Series | None) -> list[str]:
     """A name for each end: its most frequent label, numbered where several share it."""
-    if labels is None:
-        return [f"end {i}" for i in range(1, len(ends) + 1)]
-    found = [pd.Series(labels[ordered.cells_of(nodes)]).mode()[0] for nodes in ends]
+    found = [f"end {i}" for i in range(1, len(ends) + 1)]
+    for i, nodes in enumerate(ends):
+        known = pd.Series([], dtype=object) if labels is None else labels.iloc[ordered.cells_of(nodes)].dropna()
+        if len(known):
+            # What the tree and files could not hold is said in another way.
+            name = str(known.astype(str).mode()[0]).replace("/", "-").replace(" + ", "+").strip() or found[i]
+            found[i] = f"{name} end" if _is_reserved(name) else name
     count = {name: found.count(name) for name in found}
     place = [found[: i + 1].count(name) for i, name in enumerate(found)]
     return [f"{name} {i}" if count[name] > 1 else name for name, i in zip(found, place, strict=True)]
+
+
+def _is_reserved(name: str) -> bool:
+    return name in ("root", TRUNK) or name.startswith("branch point ")
+
+
+def _check_name(name: Any) -> None:
+    """Refuse names that the tree uses itself, or that files cannot hold."""
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"{name!r} is not a name of a terminal state. Give a word, such as 'Beta'.")
+    if _is_reserved(name) or "/" in name or " + " in name:
+        raise ValueError(
+            f"A terminal state cannot be called {name!r}: 'root', 'trunk' and 'branch point' are other parts of the "
+            "tree, ' + ' joins states, and zarr cannot store '/'. Choose another name."
+        )
+
+
+def _refuse_shared(adata: AnnData, ordered: Ordered, states: Mapping[str, dict[str, Any]]) -> None:
+    """A cell stands for one state."""
+    owner: dict[int, str] = {}
+    for name, state in states.items():
+        for node in state["nodes"]:
+            if (other := owner.setdefault(int(node), name)) != name:
+                cell = str(adata.obs_names[ordered.cells_of(np.array([node]))[0]])
+                raise ValueError(
+                    f"terminal: {cell!r} would stand for both {other!r} and {name!r}. Give each state other cells, or "
+                    "remove the one that was found with `names={...: None}`."
+                )
 
 
 def _renamed(found: list[str], names: Mapping[str, str | None]) -> list[str | None]:
