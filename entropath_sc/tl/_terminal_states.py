@@ -100,11 +100,9 @@ def terminal_states(
         if value is not None:
             check_count(name, value, 0)
     labels = None if groupby is None else group_labels(adata, groupby)
-    for option, value in (("terminal", terminal), ("names", names)):
-        if value is not None and not isinstance(value, Mapping):
-            raise TypeError(
-                f"{option} must be a dict with the names of states as its keys, not {type(value).__name__}."
-            )
+    for option, given in (("terminal", terminal), ("names", names)):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"{option} must be a dict, with the names of states as its keys. Got {given!r}.")
     for name in [*(terminal or {}), *(name for name in (names or {}).values() if name is not None)]:
         _check_name(name)
     start = logg.info("finding terminal states")
