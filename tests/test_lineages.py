@@ -430,3 +430,16 @@ def test_what_followed_from_an_earlier_order_is_removed(ended):
     assert set(ended.varm) == set(fresh.varm)
     assert set(ended.uns["entropath"]) == set(fresh.uns["entropath"])
     assert set(ended.uns["entropath"]["params"]) == set(fresh.uns["entropath"]["params"])
+
+
+def test_a_dask_array_gives_the_fates_of_memory():
+    da = pytest.importorskip("dask.array")
+    adata = ep.datasets.branching(n_cells=900, random_state=3)
+    lazy = adata.copy()
+    lazy.obsm["X_pca"] = da.from_array(np.asarray(adata.obsm["X_pca"]), chunks=(250, 30))
+    for cells in (adata, lazy):
+        ep.tl.pseudotime(cells, root=cells.uns["root"], n_landmarks=300)
+        ep.tl.terminal_states(cells, groupby="branch", n_resamples=0)
+        ep.tl.fates(cells)
+    np.testing.assert_array_equal(lazy.obsm["entropath_fates"], adata.obsm["entropath_fates"])
+    assert (lazy.obs["entropath_branch"] == adata.obs["entropath_branch"]).all()

@@ -38,9 +38,13 @@ class Cells:
 
     def assignment(self, nodes: Nodes) -> np.ndarray:
         """The nearest node of each cell."""
-        return self._nearest(nodes)[0][:, 0]
+        return np.asarray(self.map(nodes, _nearest_alone, 1, np.int32, "assignment"))[:, 0]
 
     def _nearest(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
         if self._searched is None or self._searched[0] is not nodes:
             self._searched = nodes, nodes.nearest(self.X, report=self.report)
         return self._searched[1]
+
+
+def _nearest_alone(indices: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    return indices[:, :1]
