@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 from threadpoolctl import threadpool_info
 
 import entropath_sc as ep
+from entropath_sc.core import parallel
 from entropath_sc.core.parallel import thread_pools
 
 FORK = """
@@ -72,6 +74,24 @@ def test_calls_from_several_threads_leave_blas_as_it_was(cells):
     assert blas_threads() == before
     np.testing.assert_array_equal(found[1], found[2])
     np.testing.assert_array_equal(found[1], found[None])
+
+
+def test_first_calls_from_several_threads_share_the_limits(monkeypatch):
+    monkeypatch.setattr(parallel, "_found", [])
+    barrier, found = threading.Barrier(8), []
+
+    class Slow(parallel.ThreadPools):
+        def __init__(self):
+            time.sleep(0.05)
+            super().__init__()
+
+    monkeypatch.setattr(parallel, "ThreadPools", Slow)
+    threads = [threading.Thread(target=lambda: (barrier.wait(), found.append(thread_pools()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(pools) for pools in found}) == 1
 
 
 def test_limits_that_overlap_end_in_any_order():

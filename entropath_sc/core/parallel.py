@@ -79,10 +79,17 @@ class ThreadPools:
             library.set_num_threads(min(limits, default=before))
 
 
-@functools.cache
+# Two threads that make their first call at the same time must not get two of them, which would undo each other.
+_CREATION = threading.RLock()
+_found: list[ThreadPools] = []
+
+
 def thread_pools() -> ThreadPools:
     """One for the process; looking for the libraries takes milliseconds, so it is done once."""
-    return ThreadPools()
+    with _CREATION:
+        if not _found:
+            _found.append(ThreadPools())
+        return _found[0]
 
 
 def without_openmp():

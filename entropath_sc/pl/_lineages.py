@@ -251,6 +251,8 @@ def arrows(
     column, row = ((at - low) / side).astype(int).T
     _, square, n_cells = np.unique(column * (grid + 1) + row, return_inverse=True, return_counts=True)
     enough = n_cells >= (max(5, n_cells.mean() / 10) if min_cells is None else min_cells)
+    if not enough.any():
+        raise ValueError("No square of the grid has enough cells for an arrow. Lower `grid=`, or set `min_cells=1`.")
     x, y, *along = ((np.bincount(square, values) / n_cells)[enough] for values in (*at.T, *step.T))
     length = np.maximum(np.hypot(*along), np.finfo(float).tiny)
     relative = np.sqrt(np.minimum(length / np.percentile(length, 90), 1))
