@@ -9,7 +9,11 @@ DEFAULT_KEY = "entropath"
 
 # Which fields each step writes, as names of properties below.
 STEPS: dict[str, dict[str, tuple[str, ...]]] = {
-    "merw_graph": {"obs": ("stationary",), "obsm": ("scales",), "obsp": ("affinity", "lengths", "transitions")},
+    "merw_graph": {
+        "obs": ("stationary",),
+        "obsm": ("scales",),
+        "obsp": ("affinity", "lengths", "direction", "transitions"),
+    },
     "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
     "pseudotime": {"obs": ("pseudotime", "potential")},
     "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
@@ -59,6 +63,7 @@ class Keys:
     forward = _named("{}_forward")
     affinity = _named("{}_affinity")
     lengths = _named("{}_lengths")
+    direction = _named("{}_direction")
     transitions = _named("{}_transitions")
     # obs
     stationary = _named("{}_stationary")

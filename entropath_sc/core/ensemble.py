@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,8 @@ from .graph import Graph
 from .kernel import Kernel
 from .nodes import SAME_PLACE
 from .parallel import on_one_blas_thread
-from .stages import solve_in_stages
+from .potential import circulation, potential
+from .stages import solve_in_stages, sum_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
 SELF_AFFINITY = 1.0
@@ -60,6 +61,10 @@ class PathEnsemble:
     B_ij exp(-d_ij/(depth ``unit``)), where ``unit`` is the median length of an edge. So ``depth`` is how many neighbour
     distances a path may wander before its weight has fallen by e. Self-loops are eliminated: ``weights`` W has none,
     and ``degree`` is Σ_j B_ij over the others, summed and never formed as 1 - B_ii, which outliers would round to 0.
+
+    Arrows move weight from steps back to steps forward: ``weights`` of a directed graph are W_ij e^{-``against``_ij},
+    where a step back costs as much as it goes against the arrows, and each row keeps its sum. Only the circulation of
+    the arrows counts: a potential weighs all paths between two nodes alike.
     """
 
     weights: sp.csr_matrix
@@ -67,6 +72,8 @@ class PathEnsemble:
     scale: np.ndarray
     unit: float
     depth: float
+    forward: np.ndarray | None = None
+    against: np.ndarray | None = None
 
     @classmethod
     def of(cls, graph: Graph, depth: float) -> PathEnsemble:
@@ -77,7 +84,38 @@ class PathEnsemble:
         unit = float(np.median(graph.lengths)) if len(graph.lengths) else 1.0
         W = B * np.exp(-step_costs(graph.lengths, unit, depth))
         degree = np.bincount(rows, B, minlength=graph.n_nodes)
-        return cls(sp.csr_matrix((W, A.indices, A.indptr), shape=A.shape), degree, scale, unit, depth)
+        ensemble = cls(sp.csr_matrix((W, A.indices, A.indptr), shape=A.shape), degree, scale, unit, depth)
+        if graph.forward is None:
+            return ensemble
+        return ensemble._along(circulation(graph, potential(graph)))
+
+    def _along(self, forward: np.ndarray) -> PathEnsemble:
+        """The paths along arrows, of an ensemble without them."""
+        W, rows = self.weights, self.rows
+        against = np.minimum(np.maximum(-forward, 0.0), LARGEST_COST)
+        kept = np.bincount(rows, W.data * np.exp(-against)) / np.bincount(rows, W.data)
+        against += np.log(kept)[rows]
+        weights = sp.csr_matrix((W.data * np.exp(-against), W.indices, W.indptr), shape=W.shape)
+        return replace(self, weights=weights, forward=forward, against=against)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The node that each step starts from."""
+        return np.repeat(np.arange(self.weights.shape[0]), np.diff(self.weights.indptr))
+
+    @property
+    def undirected(self) -> PathEnsemble:
+        """The same paths without arrows."""
+        if self.forward is None:
+            return self
+        W = self.weights
+        weights = sp.csr_matrix((W.data * np.exp(self.against), W.indices, W.indptr), shape=W.shape)
+        return replace(self, weights=weights, forward=None, against=None)
+
+    @property
+    def reversed(self) -> PathEnsemble:
+        """The paths along the opposite arrows; the same paths where there are none."""
+        return self if self.forward is None else self.undirected._along(-self.forward)
 
     def equalised(self, graph: Graph) -> sp.csr_matrix:
         """B without its diagonal: the weights of steps before their length counts."""
@@ -89,6 +127,8 @@ class PathEnsemble:
 
         The weight f solves Δ f = W f outside the targets, and is 1 on them.
         """
+        if self.forward is not None:
+            return self._passages_along(targets)[0]
         half = 0.5 * np.log(self.degree)
         boundary = np.full(len(half), -np.inf)
         boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
@@ -96,9 +136,42 @@ class PathEnsemble:
         passages[targets] = 0.0
         return passages
 
+    def order(self, roots: np.ndarray) -> np.ndarray:
+        """The free energy of the paths between the roots and each node.
+
+        Arrows tell which paths count. Along them only, each node would have half of its neighbours to average noise
+        over, so they are asked once, how far apart the ends of each step are (:meth:`order_along_arrows`). A step that
+        is shorter without arrows, such as the one that closes a cycle, is made that long; then all paths count.
+        """
+        if self.forward is None:
+            return self.first_passages(roots)
+        along, plain = self.order_along_arrows(roots), self.undirected
+        W, rows = plain.weights, self.rows
+        missing = np.abs(along[rows] - along[W.indices]) + np.log(plain.normalised().data)
+        weights = sp.csr_matrix((W.data * np.exp(-np.maximum(missing, 0.0)), W.indices, W.indptr), shape=W.shape)
+        kept = np.bincount(rows, weights.data) / np.bincount(rows, W.data)
+        return replace(plain, weights=weights, degree=self.degree * kept).first_passages(roots)
+
+    def order_along_arrows(self, roots: np.ndarray) -> np.ndarray:
+        """The free energy, without arrows, of the paths that lead from the roots to each node along them.
+
+        These are the first passages from the node to the roots along opposite arrows, less what they pay for going
+        back. So a node behind the root is near on a line, where only paths that go back lead to it, and far on a cycle,
+        where others lead all the way round.
+        """
+        passages, paid = self.reversed._passages_along(roots)
+        return np.maximum(passages - paid, 0.0)
+
+    def _passages_along(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First passages of a directed graph, and what their paths pay for the arrows on average."""
+        W = self.weights
+        P = sp.csr_matrix((W.data / self.degree[self.rows], W.indices, W.indptr), shape=W.shape)
+        log_f, paid = sum_in_stages(P, self.against, targets)
+        return -log_f, paid
+
     def residual(self, passages: np.ndarray) -> float:
         """The largest relative error with which first passages solve their equation outside the targets."""
-        rows = np.repeat(np.arange(len(passages)), np.diff(self.weights.indptr))
+        rows = self.rows
         arriving = self.weights.data * np.exp(passages[rows] - passages[self.weights.indices])
         sums = np.bincount(rows, arriving, minlength=len(passages)) / self.degree
         return float(np.abs(sums - 1.0)[passages > 0].max(initial=0.0))
@@ -124,9 +197,8 @@ class PathEnsemble:
         return _through_waypoints(D, beyond) if beyond.any() else D
 
     def normalised(self) -> sp.csr_matrix:
-        """Δ^-½ W Δ^-½: symmetric, and with eigenvalues below one."""
-        root = 1.0 / np.sqrt(self.degree)
-        rows = np.repeat(np.arange(len(root)), np.diff(self.weights.indptr))
+        """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
+        root, rows = 1.0 / np.sqrt(self.degree), self.rows
         values = self.weights.data * root[rows] * root[self.weights.indices]
         return sp.csr_matrix((values, self.weights.indices, self.weights.indptr), shape=self.weights.shape)
 

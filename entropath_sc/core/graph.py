@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,13 +34,15 @@ class Graph:
     """A connected graph: the affinity and the length of each edge, and where its nodes are.
 
     ``affinity`` is symmetric with an empty diagonal, and ``lengths`` go with its stored values. ``nodes`` is None where
-    each cell is a node; landmarks have positions, which cells are placed among.
+    each cell is a node; landmarks have positions, which cells are placed among. A directed graph has ``forward``: how
+    far each step goes along the arrows, below zero against them, as the cost that going back has.
     """
 
     affinity: sp.csr_matrix
     lengths: np.ndarray
     bridges: Bridges
     nodes: Nodes | None = None
+    forward: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -51,6 +53,11 @@ class Graph:
     def rows(self) -> np.ndarray:
         """The node that each edge starts from."""
         return np.repeat(np.arange(self.n_nodes), np.diff(self.affinity.indptr))
+
+    @property
+    def undirected(self) -> Graph:
+        """The same graph without arrows."""
+        return replace(self, forward=None)
 
     def sources(self, cells: Cells | None, chosen: np.ndarray) -> sp.csr_matrix:
         """Weights of the chosen cells on the nodes, a row a cell."""

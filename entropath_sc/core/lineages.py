@@ -255,8 +255,12 @@ def resampled(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> tupl
 
 def induced(graph: Graph, nodes: np.ndarray) -> Graph:
     """The graph of some nodes, in rising order."""
-    lengths = sp.csr_matrix((graph.lengths, graph.affinity.indices, graph.affinity.indptr), shape=graph.affinity.shape)
-    return Graph(submatrix(graph.affinity, nodes), submatrix(lengths, nodes).data, graph.bridges)
+    A = graph.affinity
+
+    def part(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else submatrix(sp.csr_matrix((values, A.indices, A.indptr), A.shape), nodes).data
+
+    return Graph(submatrix(A, nodes), part(graph.lengths), graph.bridges, forward=part(graph.forward))
 
 
 def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
@@ -288,7 +292,7 @@ def recovery(
     for _ in range(n_resamples):
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
-        order = ensemble.first_passages(np.flatnonzero(np.isin(nodes, roots)))
+        order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))
         peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
         splits = peaks.ends()
         if splits is not None:

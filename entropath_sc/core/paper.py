@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import factorial, gammaln
+from scipy.special import factorial, gammaln, softmax
 
 from .depth import Knee, eigenvalues, entropy_knee
+from .ensemble import LARGEST_COST
 from .graph import Graph
-from .perron import PerronPair, perron_pair, transition_matrix
+from .perron import PerronPair, directed_perron_pair, log_stationary, perron_pair, transition_matrix
 
 # The paper's floor: what a pair that no k-step path joins is given instead of zero.
 POWER_FLOOR = 1e-21
@@ -53,16 +54,43 @@ def heat_kernel(A: np.ndarray, time: float) -> np.ndarray:
     return matrix_power(kernel, 2**doublings)
 
 
+def affinity_of(graph: Graph) -> sp.csr_matrix:
+    """The affinity that the walk runs on: a step against the arrows of a directed graph has less."""
+    A = graph.affinity
+    if graph.forward is None:
+        return A
+    against = np.minimum(np.maximum(-graph.forward, 0.0), LARGEST_COST)
+    return sp.csr_matrix((A.data * np.exp(-against), A.indices, A.indptr), shape=A.shape)
+
+
+def perron_of(graph: Graph) -> PerronPair:
+    """The Perron pair of a graph; the right one where it is directed."""
+    return (perron_pair if graph.forward is None else directed_perron_pair)(affinity_of(graph))
+
+
+def stationary(graph: Graph, perron: PerronPair) -> np.ndarray:
+    """The stationary mass of each node: the product of the left and the right Perron vector."""
+    if graph.forward is None:
+        return np.exp(log_stationary(graph.affinity, perron.log_psi))
+    left = directed_perron_pair(affinity_of(graph).T.tocsr())
+    return softmax(left.log_psi + perron.log_psi)
+
+
 def walk_of(graph: Graph) -> tuple[PerronPair, Knee]:
     """The Perron pair of a graph, and the knee of its walk."""
-    perron = perron_pair(graph.affinity)
-    return perron, entropy_knee(singular_values(transition_matrix(graph.affinity, perron.log_psi)))
+    perron = perron_of(graph)
+    return perron, entropy_knee(singular_values(transition_matrix(affinity_of(graph), perron.log_psi)))
 
 
 def free_energies(graph: Graph, perron: PerronPair, depth: float, *, heat: bool) -> np.ndarray:
-    """-log of the symmetric kernel between all nodes, with a zero diagonal."""
-    rescaled = graph.affinity.toarray() / perron.lambda_max
+    """-log of the symmetric kernel between all nodes, with a zero diagonal.
+
+    The kernel is sqrt(T^k_ij T^k_ji), in which ψ cancels: without arrows, a power of the affinity itself.
+    """
+    rescaled = affinity_of(graph).toarray() / perron.lambda_max
     kernel = heat_kernel(rescaled, depth) if heat else matrix_power(rescaled, int(depth))
+    if graph.forward is not None:
+        kernel = np.sqrt(kernel) * np.sqrt(kernel.T)
     # Rounding, and odd powers (which are not positive semidefinite), can leave a pair slightly below zero.
     D = np.maximum(-np.log(np.maximum(kernel, HEAT_FLOOR if heat else POWER_FLOOR)), 0.0)
     np.fill_diagonal(D, 0.0)
@@ -74,7 +102,7 @@ def potential(graph: Graph, perron: PerronPair, sources: np.ndarray, depth: floa
 
     Nodes that no path of k steps reaches follow hop by hop.
     """
-    A, log_psi = graph.affinity, perron.log_psi
+    A, log_psi = affinity_of(graph).T.tocsr(), perron.log_psi
     # The walk divides by ψ at the root; relative to the largest such weight nothing overflows.
     inside = sources > 0
     term = np.zeros(graph.n_nodes)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, eigs, eigsh
 
 from .parallel import on_one_blas_thread
 from .stages import solve_in_stages
@@ -46,6 +46,23 @@ def perron_pair(A: Matrix, *, tolerance: float = 1e-6, max_steps: int = 200) -> 
     with np.errstate(divide="ignore"):
         log_psi = np.where(psi > TRUST * psi.max(), np.log(psi), -np.inf)
     log_psi = solve_in_stages(sp.csr_matrix(A) / lambda_max, log_psi)
+    log_psi, residual = _polished(A, lambda_max, log_psi, tolerance, max_steps)
+    log_psi -= log_psi.max()
+    log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())
+    return PerronPair(lambda_max, log_psi, residual)
+
+
+@on_one_blas_thread
+def directed_perron_pair(A: sp.csr_matrix, *, tolerance: float = 1e-6, max_steps: int = 2000) -> PerronPair:
+    """λ_max and log ψ of a strongly connected matrix that is not symmetric; that of its transpose is the left ψ."""
+    if A.shape[0] < 4:
+        values, vectors = np.linalg.eig(A.toarray())
+        leading = values.real.argmax()
+        lambda_max, psi = float(values[leading].real), np.abs(vectors[:, leading])
+    else:
+        values, vectors = eigs(A, k=1, which="LR", v0=np.asarray(A.sum(axis=1)).ravel() + 1e-3)
+        lambda_max, psi = float(values[0].real), np.abs(vectors[:, 0])
+    log_psi = np.log(np.maximum(psi / psi.max(), TRUST))
     log_psi, residual = _polished(A, lambda_max, log_psi, tolerance, max_steps)
     log_psi -= log_psi.max()
     log_psi -= 0.5 * np.log(np.exp(2 * log_psi).sum())

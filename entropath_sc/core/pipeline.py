@@ -107,6 +107,8 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
         D = paper.free_energies(graph, perron, depth, heat=settings.walk == "heat")
         return D, Diagnostics(depth, knee, np.empty(0), np.empty(0), perron.residual)
     depth = float(settings.depth)
+    # Arrows say in which order cells come, not how far apart they are: on a cycle, all are equally far there and back.
+    graph = graph.undirected
     ensemble = PathEnsemble.of(graph, depth)
     knee = entropy_knee(equalised_spectrum(graph, ensemble))
     return without_own_noise(ensemble.free_energies()), Diagnostics(depth, knee, *agreement(graph, depth))
@@ -148,8 +150,9 @@ def order(graph: Graph, settings: Settings, sources: list[sp.csr_matrix]) -> Ord
         found = [paper.potential(graph, perron, weight, depth, heat=heat) for weight in weights]
         return Order(np.stack(found, axis=1), depth, residual=perron.residual)
     ensemble = PathEnsemble.of(graph, float(settings.depth))
-    found = [ensemble.first_passages(np.unique(np.asarray(source.argmax(axis=1)).ravel())) for source in sources]
-    residual = max(ensemble.residual(passages) for passages in found)
+    ends = [np.unique(np.asarray(source.argmax(axis=1)).ravel()) for source in sources]
+    found = [ensemble.order(ends[0]), *(ensemble.first_passages(end) for end in ends[1:])]
+    residual = max(ensemble.residual(passages) for passages in found) if graph.forward is None else None
     return Order(np.stack(found, axis=1), ensemble.depth, ensemble.unit, residual)
 
 
@@ -164,7 +167,7 @@ def root_in(graph: Graph, settings: Settings, cells: Cells | None, members: np.n
     if not len(outside):
         return None
     depth = settings.depth if not settings.is_published else DEFAULT.depth
-    ensemble = PathEnsemble.of(graph, float(depth))
+    ensemble = PathEnsemble.of(graph.undirected, float(depth))
     # The mean over neighbours, as an outlier is far from all others too.
     passages = ensemble.weights @ ensemble.first_passages(outside) / np.asarray(ensemble.weights.sum(axis=1)).ravel()
     return int(some[passages[node].argmax()])

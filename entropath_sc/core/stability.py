@@ -76,7 +76,7 @@ def repeat_order(
         nodes, part = lineages.resampled(graph, root, rng)
         ensemble = PathEnsemble.of(part, depth)
         at = np.flatnonzero(np.isin(nodes, root))
-        again = ensemble.first_passages(at)
+        again = ensemble.order(at)
         pseudotime.add(nodes, scaled(again, roots=at))
         agreement[r] = spearmanr(again, order[nodes])[0]
         kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends]
@@ -129,7 +129,7 @@ def repeat_map(graph: Graph, depth: float, coordinates: np.ndarray, n_repeats: i
     moved = Spread((graph.n_nodes,))
     for _ in range(n_repeats):
         nodes, part = lineages.resampled(graph, rng.integers(graph.n_nodes, size=1), rng)
-        D = without_own_noise(PathEnsemble.of(part, depth).free_energies())
+        D = without_own_noise(PathEnsemble.of(part.undirected, depth).free_energies())
         layout = smacof(D, coordinates[nodes].astype(np.float64))
         one, other, _ = procrustes(coordinates[nodes], layout.coordinates)
         # Procrustes scales both to a unit sum of squares: times n the mean square is 1.

@@ -37,3 +37,35 @@ def solve_in_stages(N: sp.csr_matrix, log_f: np.ndarray) -> np.ndarray:
         log_f[unknown[kept]] = np.log(f[kept]) + shift
         known[unknown[kept]] = True
     return log_f
+
+
+@on_one_blas_thread
+def sum_in_stages(P: sp.csr_matrix, cost: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log f with f = P f outside the targets and 1 on them, and the mean cost of the paths that f adds up.
+
+    Rows of P sum to less than one, so that its series converges; P need not be symmetric, which conjugate gradients
+    need. ``cost`` goes with the stored values of P.
+    """
+    costly = sp.csr_matrix((P.data * cost, P.indices, P.indptr), shape=P.shape)
+    log_f, mean = np.full(P.shape[0], -np.inf), np.zeros(P.shape[0])
+    log_f[targets] = 0.0
+    known = np.isfinite(log_f)
+    while not known.all():
+        unknown = np.flatnonzero(~known)
+        rows, costly_rows = P[unknown], costly[unknown]
+        inflow, inner, costly_inner = rows[:, known], rows[:, unknown], costly_rows[:, unknown]
+        shift = log_f[known][np.unique(inflow.indices)].max()
+        f = np.exp(np.minimum(log_f[known] - shift, 0.0))
+        term, h_term = inflow @ f, inflow @ (f * mean[known]) + costly_rows[:, known] @ f
+        scale = term.max()
+        shift, term, h_term = shift + np.log(scale), term / scale, h_term / scale
+        f, h = term.copy(), h_term.copy()
+        while term.max() > RESIDUAL * f.max():
+            term, h_term = inner @ term, inner @ h_term + costly_inner @ term
+            f += term
+            h += h_term
+        kept = f > TRUST * f.max()
+        log_f[unknown[kept]] = np.log(f[kept]) + shift
+        mean[unknown[kept]] = h[kept] / f[kept]
+        known[unknown[kept]] = True
+    return log_f, mean

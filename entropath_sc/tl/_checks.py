@@ -76,6 +76,12 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name}={value!r} must be a positive number.")
 
 
+def check_not_negative(name: str, value: float) -> None:
+    """Refuse what is not a number of at least 0."""
+    if isinstance(value, bool) or not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name}={value!r} must be a number of at least 0.")
+
+
 def settings_for(preset: str, **given: Any) -> Settings:
     """The settings of a preset, with the options that were given instead of its own; None means not given."""
     check_choice("preset", preset, PRESETS)

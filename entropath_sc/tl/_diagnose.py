@@ -125,7 +125,7 @@ def _order(ordered: Ordered) -> Iterator[Finding]:
         "Below half, the order has no direction: there may be no trajectory here.",
     )
     near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))[1:4]
-    nearby = min(float(spearmanr(order, ordered.ensemble.first_passages(near[i : i + 1]))[0]) for i in range(len(near)))
+    nearby = min(float(spearmanr(order, ordered.ensemble.order(near[i : i + 1]))[0]) for i in range(len(near)))
     yield (
         "nearby roots",
         nearby >= LEAST_NEARBY,
@@ -148,8 +148,9 @@ def _share_past_root(ordered: Ordered, peaks: Peaks) -> float:
         return 0.0
     lowest = min(splits, key=lambda split: split.height)
     around = ordered.nearest(int(ordered.roots[0]), np.arange(len(ordered.order)))
-    to_root = ordered.ensemble.first_passages(around)
-    to_end = ordered.ensemble.first_passages(np.array([lowest.peak]))
+    ensemble = ordered.ensemble.undirected
+    to_root = ensemble.first_passages(around)
+    to_end = ensemble.first_passages(np.array([lowest.peak]))
     detour = to_root[lowest.elder] + to_end[around].mean() - to_end[lowest.elder]
     return float(min(np.exp(-detour), 1.0))
 

@@ -13,7 +13,7 @@ from ..core import layout as layouts
 from ..core.pipeline import N_LANDMARKS, Embedded, embed
 from ._adata import Cells, Fields, cell_indices, check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for, threads
-from ._graphs import warn_of_residual
+from ._graphs import refuse_landmarks, warn_of_residual
 from ._nodes import node_graph, stored_graph
 from ._progress import progress, say_if_compiling
 from ._reference import pca_offset, row_marks
@@ -144,6 +144,8 @@ def embedding(
             random_state=random_state,
             store=store,
         )
+        if settings.is_published:
+            refuse_landmarks(adata, keys, nodes.chosen)
         if n_components >= nodes.graph.n_nodes:
             raise ValueError(
                 f"n_components={n_components} must be below the number of embedded cells, {nodes.graph.n_nodes}."

@@ -12,15 +12,17 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
+from ..core import paper
 from ..core.ensemble import STEP_RANGE, equalise
 from ..core.graph import Bridges, Graph, graph_of_cells
 from ..core.kernel import Kernel
 from ..core.neighbors import knn_distances
-from ..core.perron import log_stationary, perron_pair, transition_matrix
+from ..core.perron import transition_matrix
 from ..core.pipeline import N_NEIGHBORS, PRESETS, Settings
 from ._adata import Fields, fingerprint, has_representation, named, neighbor_distances, picked, representation
 from ._blocks import is_lazy
 from ._checks import check_count, warn
+from ._direction import OPTIONS, Direction, find_direction, is_there
 
 # Numerical: how far the paper's walk may miss its equation before users are warned. The solver aims at 1e-6.
 LARGEST_RESIDUAL = 1e-3
@@ -39,6 +41,19 @@ class Source:
     params: dict[str, Any]
     fingerprint: str
     barcodes: pd.Index
+    direction: Direction | None = None
+
+
+def with_direction(source: Source, adata: AnnData, options: dict[str, Any]) -> Source:
+    """The source with the direction that options ask for."""
+    params = source.params | {name: options.get(name) for name in OPTIONS}
+    if params["direction"] is not None and source.X is None:
+        raise ValueError(
+            "A direction needs positions, and what the neighbours were searched in is not in `adata`. Run "
+            "`sc.pp.neighbors(adata)` again, or name a representation with `use_rep=`."
+        )
+    n_columns = 0 if source.X is None else int(source.X.shape[1])
+    return replace(source, params=params, direction=find_direction(adata, params, params["use_rep"], n_columns))
 
 
 def find_source(
@@ -162,12 +177,16 @@ def make_graph(
         "bridges": graph.bridges.pairs,
         "bridge_lengths": graph.bridges.lengths,
     }
-    A, scale, mass, walk = graph.affinity, equalise(graph.affinity), None, None
+    A, scale, mass, walk, arrows = graph.affinity, equalise(graph.affinity), None, None, None
+    if source.direction is not None:
+        graph = replace(graph, forward=source.direction.forward(graph, X))
+        arrows = sp.csr_matrix((graph.forward, A.indices, A.indptr), shape=A.shape)
+        part["direction"] = source.direction.fingerprint
     if settings.is_published:
-        perron = perron_pair(A)
-        mass = np.exp(log_stationary(A, perron.log_psi))
+        perron = paper.perron_of(graph)
+        mass = paper.stationary(graph, perron)
         part |= {"lambda_max": perron.lambda_max, "residual": perron.residual}
-        walk = transition_matrix(A, perron.log_psi) if transitions else None
+        walk = transition_matrix(paper.affinity_of(graph), perron.log_psi) if transitions else None
         warn_of_residual(perron.residual)
     elif transitions:
         walk = (sp.diags(scale) @ (A + sp.eye_array(graph.n_nodes)) @ sp.diags(scale)).tocsr()
@@ -175,7 +194,7 @@ def make_graph(
     fields = Fields(
         obs={keys.stationary: mass},
         obsm={keys.scales: np.column_stack([bandwidths, scale])},
-        obsp={keys.affinity: A, keys.lengths: lengths, keys.transitions: walk},
+        obsp={keys.affinity: A, keys.lengths: lengths, keys.direction: arrows, keys.transitions: walk},
         params={"merw_graph": params},
         parts={"graph": part},
     )
@@ -218,6 +237,15 @@ def _check_components(distances: sp.csr_matrix, X: np.ndarray | None, disconnect
     warn(f"{found} They are joined by their shortest bridges; do not trust distances across a bridge.")
 
 
+def refuse_landmarks(adata: AnnData, keys: Keys, chosen: np.ndarray | None) -> None:
+    """Directions are those of cells: landmarks have none."""
+    if chosen is not None and keys.direction in adata.obsp:
+        raise ValueError(
+            f"The graph is directed (adata.obsp[{keys.direction!r}]), and landmarks have no direction. Leave "
+            "`n_landmarks` out or raise it above the number of cells, or run `ep.tl.merw_graph(adata)` without one."
+        )
+
+
 def asked_for(adata: AnnData, keys: Keys, use_rep: str | None = None) -> dict[str, Any] | None:
     """The options of the stored graph where `merw_graph` was called to make it; None for one made on the way."""
     params = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph")
@@ -233,12 +261,14 @@ def source_of_graph(adata: AnnData, params: dict[str, Any] | None, use_rep: str 
         there = found is not None and _where_searched(adata, *found)[0] == use_rep
         return find_source(adata, use_rep=None if there else use_rep)
     key, name = params.get("neighbors_key"), params.get("use_rep")
-    if key is not None:
-        return find_source(adata, key) if key in adata.uns else None
-    if not has_representation(adata, name):
+    if (key not in adata.uns) if key is not None else not has_representation(adata, name):
         return None
-    n_pcs = None if params.get("n_pcs") is None else int(params["n_pcs"])
-    return find_source(adata, None, name, n_pcs, int(params["n_neighbors"]))
+    if key is not None:
+        source = find_source(adata, key)
+    else:
+        n_pcs = None if params.get("n_pcs") is None else int(params["n_pcs"])
+        source = find_source(adata, None, name, n_pcs, int(params["n_neighbors"]))
+    return with_direction(source, adata, params) if is_there(adata, params) else source
 
 
 def cell_graph(
@@ -260,6 +290,8 @@ def cell_graph(
     fits = is_there and part.get("edges") == fingerprint(np.sort(A.data))
     if source is not None:
         fits = fits and part.get("fingerprint") == source.fingerprint
+        if source.direction is not None:
+            fits = fits and part.get("direction") == source.direction.fingerprint
     elif not fits:
         raise ValueError(
             f"adata.obsp[{keys.affinity!r}] is gone or was made for other cells, and what it was made of is not in "
@@ -272,7 +304,8 @@ def cell_graph(
                 f"'tempered'. Run `ep.tl.merw_graph(adata, preset={preset!r})` first."
             )
         bridges = Bridges(*(np.asarray(part[name]) for name in ("component_sizes", "bridges", "bridge_lengths")))
-        return CellGraph(Graph(A, sp.csr_matrix(adata.obsp[keys.lengths]).data, bridges), params)
+        arrows = sp.csr_matrix(adata.obsp[keys.direction]).data if keys.direction in adata.obsp else None
+        return CellGraph(Graph(A, sp.csr_matrix(adata.obsp[keys.lengths]).data, bridges, forward=arrows), params)
     extra: dict[str, Any] = {"preset": preset, "random_state": random_state, "automatic": True}
     disconnected, transitions = "bridge", False
     if asked is not None:

@@ -6,7 +6,7 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY
 from ._adata import check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for
-from ._graphs import find_source, make_graph
+from ._graphs import find_source, make_graph, with_direction
 
 DISCONNECTED = ("bridge", "error")
 KERNEL = (
@@ -25,6 +25,10 @@ def merw_graph(
     n_neighbors: int | None = None,
     decay: float | None = None,
     bandwidth: str | None = None,
+    direction: str | None = None,
+    strength: float | None = None,
+    confidence: str | None = None,
+    time_key: str | None = None,
     disconnected: str = "bridge",
     transitions: bool = False,
     preset: str = "default",
@@ -59,6 +63,20 @@ def merw_graph(
         How s follows the density: `'fixed'` is one length for all cells, `'adaptive'` follows each cell's own
         neighbourhood, `'tempered'` (default) lies half way and keeps distances best. `'larger'` takes the larger of
         both cells' own lengths, as the paper's α-decay kernel does.
+    direction
+        Name of the velocities. In `adata.layers` they are velocities of genes, such as scVelo's `'velocity'`; the
+        loadings of the PCA make them velocities of components. In `adata.obsm` they are in the space of the
+        representation. In `adata.obsp` or `adata.uns` they are transitions from rows to columns: CellRank's kernels,
+        scVelo's velocity graph, or couplings between time points. Pseudotime, terminal states, fates and
+        :func:`~entropath_sc.tl.suggest_root` then follow the arrows. Coordinates do not.
+    strength
+        How much a step against the arrows costs, by default 64 for a typical step straight back. 0 is the undirected
+        graph. A smaller value trusts velocities less; from 32 on it hardly matters.
+    confidence
+        Column of `adata.obs` with the weight of each cell's velocity, such as scVelo's `'velocity_confidence'`.
+    time_key
+        Column of `adata.obs` with the time when cells were collected: numbers, an ordered category, or names with one
+        number, such as `'E8.5'`. A step back by one time point costs `strength`.
     disconnected
         The graph must be in one piece. `'bridge'` joins several by their shortest bridges and warns, `'error'` refuses.
     transitions
@@ -85,6 +103,8 @@ def merw_graph(
         Their distances.
     `adata.obsm['entropath_scales']` : array of shape (n_obs, 2)
         The bandwidth of each cell, and the factor that equalises its affinities.
+    `adata.obsp['entropath_direction']` : :class:`scipy.sparse.csr_matrix`
+        How far the step from row to column goes forward, with `direction` or `time_key`.
     `adata.obsp['entropath_transitions']` : :class:`scipy.sparse.csr_matrix`
         Row-stochastic transition matrix, if `transitions`.
     `adata.obs['entropath_stationary']` : float
@@ -108,6 +128,8 @@ def merw_graph(
     check_count("random_state", random_state, 0)
     start = logg.info("computing the graph of all cells")
     source = find_source(adata, neighbors_key, use_rep, n_pcs, n_neighbors)
+    options = {"direction": direction, "strength": strength, "confidence": confidence, "time_key": time_key}
+    source = with_direction(source, adata, options)
     extra = {"preset": preset, "random_state": random_state, "automatic": False}
     made = make_graph(source, settings, keys, disconnected=disconnected, transitions=transitions, extra=extra)
     done = write(adata, keys, made.fields, copy=copy)

@@ -53,8 +53,8 @@ class Ordered:
         return labels[self.nodes.cells.assignment(self.nodes.graph.nodes)]
 
     def nearest(self, node: int, among: np.ndarray) -> np.ndarray:
-        """The few nodes among some that paths lead to from one first, itself included."""
-        far = self.ensemble.first_passages(np.array([node]))[among]
+        """The few nodes among some that are nearest to one, itself included."""
+        far = self.ensemble.undirected.first_passages(np.array([node]))[among]
         return among[np.argsort(far, kind="stable")[:END_CELLS]]
 
     def given(self, adata: AnnData, cells: Cells, name: str) -> np.ndarray:
@@ -94,7 +94,7 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     ensemble = PathEnsemble.of(nodes.graph, float(settings.depth))
     sources = nodes.graph.sources(nodes.cells, cell_indices(adata, roots, "root"))
     at = np.unique(np.asarray(sources.argmax(axis=1)).ravel())
-    order = ensemble.first_passages(at)
+    order = ensemble.order(at)
     stored = (
         adata.obs[keys.potential].to_numpy() if nodes.chosen is None else np.asarray(part["landmarks"]["potential"])
     )

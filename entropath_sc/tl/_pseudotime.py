@@ -7,14 +7,15 @@ import numpy as np
 from anndata import AnnData
 from scanpy import logging as logg
 
-from .._keys import DEFAULT_KEY
+from .._keys import DEFAULT_KEY, Keys
 from ..core.pipeline import SCALINGS, Settings, order, pinned, root_in, scaled, terminal_corrected
 from ._adata import Cells, Fields, cell_indices, check_object, is_category, keys_for, without_following, write
-from ._checks import check_choice, check_count, removed, settings_for
-from ._graphs import warn_of_residual
+from ._checks import check_choice, check_count, removed, settings_for, warn
+from ._graphs import refuse_landmarks, warn_of_residual
 from ._nodes import NodeGraph, node_graph, stored_order
 from ._progress import progress
 from ._reference import row_marks
+from ._suggest_root import suggest_root
 
 SMOOTH = (
     "The order needs no refinement: paths of all lengths average over noise themselves. A larger `depth=` smooths more."
@@ -53,7 +54,7 @@ def pseudotime(
     root
         Where the order begins: a barcode, or a list of barcodes, which all get 0. `('obs column', 'category')` finds
         one root in the category: the cell deepest inside it, farthest from all cells outside. By default
-        `adata.uns['iroot']`.
+        `adata.uns['iroot']`, else the most upstream cell of a directed graph (:func:`~entropath_sc.tl.suggest_root`).
     terminal
         Cells where the order ends, given as barcodes or as a category. Cells near one come later; branches without one
         stay as they are.
@@ -101,11 +102,12 @@ def pseudotime(
     check_choice("scaling", scaling, SCALINGS)
     if n_landmarks is not None:
         check_count("n_landmarks", n_landmarks, 3)
-    roots = _root_indices(adata, root)
+    roots = _root_indices(adata, root, keys)
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     start = logg.info("computing the EntroPath pseudotime")
     with progress() as report:
         nodes = node_graph(adata, keys, settings, preset=preset, report=report, n_landmarks=n_landmarks, store=store)
+        refuse_landmarks(adata, keys, nodes.chosen)
         if is_category(adata, root):
             roots = _root_in(adata, nodes, settings, roots, root)
         if terminals is not None and len(both := np.intersect1d(roots, terminals)):
@@ -138,9 +140,19 @@ def pseudotime(
     return done
 
 
-def _root_indices(adata: AnnData, root: Cells | None) -> np.ndarray:
+def _root_indices(adata: AnnData, root: Cells | None, keys: Keys) -> np.ndarray:
     if root is not None:
         return cell_indices(adata, root, "root")
+    if "iroot" not in adata.uns and keys.direction in adata.obsp:
+        table = suggest_root(adata, n_candidates=1, key_added=keys.key)
+        first, confidence = table.index[0], table["confidence"].iloc[0] if "confidence" in table else 1.0
+        logg.info(f"    root {first!r}, the first candidate of ep.tl.suggest_root")
+        if confidence < 0.5:
+            warn(
+                f"The root {first!r} is found again in {confidence:.0%} of resamplings only. Compare candidates with "
+                "`ep.tl.suggest_root(adata)`, and give one as `root=`."
+            )
+        return cell_indices(adata, str(first), "root")
     if "iroot" not in adata.uns:
         raise ValueError(
             "No root: pass `root=` a barcode from adata.obs_names, a list of them, or ('obs column', 'category'); "
