@@ -41,8 +41,8 @@ def suggest_root(
 
     Candidates are the ends of the tree of all cells, or the cells deepest inside a category. Where the graph has a
     direction (`ep.tl.merw_graph(adata, direction=...)`), they are the cells that the arrows lead away from, the most
-    upstream first. With `time_key=` alone they lie deepest inside the first time point. Nothing is written to `adata`: pass a barcode from the table to
-    :func:`~entropath_sc.tl.pseudotime`.
+    upstream first. With `time_key=` alone they lie deepest inside the first time point. Nothing is written to `adata`:
+    pass a barcode from the table to :func:`~entropath_sc.tl.pseudotime`.
 
     Parameters
     ----------
