@@ -30,7 +30,7 @@ Finding = tuple[str, bool, str, str]
 
 
 def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
-    """Say in plain sentences how far the results can be trusted, and what to do next.
+    """Check how far the results can be trusted, and what to do next, in plain sentences.
 
     Checks what has been computed so far, from the input to the terminal states. Nothing is written to `adata`.
 

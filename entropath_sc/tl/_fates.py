@@ -24,10 +24,10 @@ def fates(
     key_added: str = DEFAULT_KEY,
     copy: bool = False,
 ) -> AnnData | None:
-    """Tell which terminal state each cell is on its way to.
+    """Give each cell the probability of each terminal state.
 
-    Of all paths that lead from the root to each state, on which does a cell lie? The probabilities are even at the root
-    and along the trunk, and one state takes over past a branch point, however far away its end is.
+    Of all paths from the root to each state, on which does a cell lie? At the root and along the trunk, all states are
+    equally likely. Past a branch point, the states behind it take over, however far away they are.
 
     Run :func:`~entropath_sc.tl.terminal_states` first.
 
@@ -36,10 +36,11 @@ def fates(
     adata
         Annotated data after :func:`~entropath_sc.tl.terminal_states`.
     prior
-        Probability of the states at the root: `'uniform'`, or a number for each state by name.
+        Probability of the states at the root: `'uniform'`, or a dict with a number for each state. Give numbers if you
+        know how often each fate is taken. A larger number raises that fate in all undecided cells.
     forward
-        Also store the forward walk: the random walk along all paths that is bound to reach a terminal state. CellRank
-        (`PrecomputedKernel`) and arrows on an embedding (:func:`~entropath_sc.pl.arrows`) read it.
+        Also store the forward walk: a random walk along all paths that is bound to reach a terminal state. CellRank
+        (`PrecomputedKernel`) and :func:`~entropath_sc.pl.arrows` read it.
     key_added
         Prefix of the fields that are read and set.
     copy
@@ -57,7 +58,7 @@ def fates(
         How far each cell lies on the way to each state: 1 on the trunk and on the state's own branch, near 0 on others.
         :func:`~entropath_sc.tl.trends` weights cells by it.
     `adata.obsm['entropath_passages']` : DataFrame
-        What they come from: -log of the weight of all paths to each state.
+        What both come from: -log of the weight of all paths to each state.
     `adata.uns['entropath']['fates']` : dict
         The `states`, their `prior`, and what :func:`~entropath_sc.tl.project` needs.
     `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`

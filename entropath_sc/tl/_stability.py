@@ -25,16 +25,16 @@ def stability(
 ) -> AnnData | None:
     """Measure how far pseudotime, fates, branches and coordinates can be trusted, cell by cell.
 
-    Each repeat leaves out 20 % of the cells and starts from a cell next to the root. What a repeat should not change,
-    but does, is not in the data. Measures what has been computed: the pseudotime, and the terminal states, the fates
-    and the embedding if there are any.
+    Each repeat leaves out 20 % of the cells and starts from a cell next to the root. A result that changes with this is
+    not firm. The function measures what has been computed: the pseudotime, and if they are there the terminal states,
+    the fates and the embedding.
 
     Parameters
     ----------
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime`.
     n_repeats
-        How many repeats. More give steadier figures.
+        How many repeats. More give steadier figures and take longer.
     key_added
         Prefix of the fields that are read and set.
     random_state

@@ -29,9 +29,9 @@ def trends(
 ) -> AnnData | None:
     """Smooth the expression of genes along the pseudotime of each lineage.
 
-    A curve is a penalised cubic spline. Each cell is weighted by its membership in the lineage, and generalised
-    cross-validation chooses how smooth the curve of each gene is. Use normalised, log-transformed expression. The
-    standard error takes the order and the lineages as given.
+    Each curve is a penalised cubic spline. Cells are weighted by their membership in the lineage, and generalised
+    cross-validation chooses how smooth each curve is. Use normalised, log-transformed expression. The standard error
+    takes pseudotime and lineages as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
@@ -40,13 +40,13 @@ def trends(
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime` and :func:`~entropath_sc.tl.fates`.
     genes
-        Names from `adata.var_names`; by default all genes.
+        Names from `adata.var_names`. Default: all genes, which takes longer and more memory.
     fate
-        One or several terminal states; by default all.
+        One or several terminal states. Default: all.
     layer
-        Where the expression is, by default `adata.X`.
+        Layer that holds the expression. Default: `adata.X`.
     n_points
-        Points of each curve.
+        Points of each curve. More give a finer curve, not a less smooth one.
     key_added
         Prefix of the fields that are read and set.
     copy
