@@ -1,7 +1,11 @@
-"""The figures of the documentation: `python docs/figures.py` writes them to docs/images."""
+"""The figures of the documentation: `python docs/figures.py` writes them to docs/images, or only those it is given.
+
+Some show published cells, which it reads from the folder that the environment variable ENTROPATH_SC_DATA names.
+"""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -201,6 +205,30 @@ def lineages() -> None:
     save(figure, "lineages")
 
 
+def pancreas() -> AnnData:
+    """Endocrine cells of the mouse pancreas, from the folder that ENTROPATH_SC_DATA names, with their fates."""
+    adata = ep.datasets.load("pancreas")
+    ep.tl.embedding(adata)
+    ep.tl.pseudotime(adata, root=ep.tl.suggest_root(adata, markers=["Sox9", "Hes1"]).index[0])
+    ep.tl.terminal_states(adata, groupby="SubCellType")
+    ep.tl.fates(adata, forward=True)
+    return adata
+
+
+def overview() -> None:
+    """Cell types, pseudotime, terminal states and fates of the pancreas, for the start page."""
+    adata = pancreas()
+    figure, axes = plt.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
+    ep.pl.embedding(adata, "SubCellType", legend_loc="on data", ax=axes[0, 0], show=False)
+    ep.pl.pseudotime(adata, ax=axes[0, 1], show=False)
+    ep.pl.terminal_states(adata, ax=axes[1, 0], show=False)
+    ep.pl.fates(adata, same_plot=True, ax=axes[1, 1], show=False)
+    for ax, title in zip(axes.flat, ("cell types", "pseudotime", "terminal states", "fates"), strict=True):
+        ax.set_title(title, size=12)
+        ax.set(xlabel="", ylabel="")
+    save(figure, "../overview")
+
+
 def failure_modes() -> None:
     rng = np.random.default_rng(0)
     centres = {"disconnected": [0.0, 30.0], "clusters": [0.0, 12.0, 24.0, 36.0]}
@@ -222,8 +250,12 @@ def failure_modes() -> None:
     draw(ordered(adata), batch, "batches", "batch")
 
 
+FIGURES = (overview, walks, ensemble, bottleneck, length, depth, landmarks, lineages, failure_modes)
+
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="The neighbour graph has")
-    for figure in (walks, ensemble, bottleneck, length, depth, landmarks, lineages, failure_modes):
-        print(figure.__name__)
-        figure()
+    names = sys.argv[1:] or [figure.__name__ for figure in FIGURES]
+    for figure in FIGURES:
+        if figure.__name__ in names:
+            print(figure.__name__)
+            figure()
