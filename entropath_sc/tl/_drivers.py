@@ -11,6 +11,7 @@ from scipy.stats import false_discovery_control
 from .._keys import DEFAULT_KEY
 from ..core.trends import TEST_INTERVALS, Association, Contrast, associations, lineage_end, spline_basis
 from ._adata import Fields, check_object, keys_for, write
+from ._progress import finished
 from ._trends import Lineages, expression, read_lineages, warn_if_unfit
 
 # Cells that each of two branches needs to be compared.
@@ -102,7 +103,8 @@ def drivers(
         part = {"drivers": pd.concat(tables, ignore_index=True).astype({"state": "category"})}
     params = {"layer": layer, "versus": None if versus is None else np.array(versus, dtype=object)}
     done = write(adata, keys, Fields(params={"drivers": params}, parts=part), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {next(iter(part))!r} (adata.uns[{keys.uns!r}])")
+    summary = f"{adata.n_vars:,} genes along {lineages.fates.shape[1]} lineages, {adata.n_obs:,} cells"
+    finished(start, summary, f"{next(iter(part))!r} (adata.uns[{keys.uns!r}])")
     return done
 
 

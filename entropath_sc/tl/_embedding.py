@@ -15,7 +15,7 @@ from ._adata import Cells, Fields, cell_indices, check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for, threads
 from ._graphs import warn_of_residual
 from ._nodes import node_graph, stored_graph
-from ._progress import progress, say_if_compiling
+from ._progress import finished, progress, say_if_compiling
 from ._reference import pca_offset, row_marks
 
 PATHS = (
@@ -131,7 +131,8 @@ def embedding(
     given = None if landmarks is None or rule is not None else np.sort(cell_indices(adata, landmarks, "landmarks"))
     included = None if include is None else cell_indices(adata, include, "include")
     start = logg.info("computing the EntroPath embedding")
-    say_if_compiling()
+    if mds == "metric":
+        say_if_compiling(layouts._guttman_rows)
     with threads(n_jobs), progress() as report:
         nodes = node_graph(
             adata,
@@ -184,7 +185,9 @@ def embedding(
         parts=parts,
     )
     done = write(adata, keys, fields.add(nodes.fields), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata.obsm)")
+    how = "embedded directly" if nodes.chosen is None else f"among {len(nodes.chosen):,} landmarks"
+    summary = f"{adata.n_obs:,} cells {how}, depth {found.depth.depth:g}"
+    finished(start, summary, f"{keys.coordinates!r}, coordinates (adata.obsm)")
     return done
 
 

@@ -13,7 +13,7 @@ from ..core import lineages
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_positive, warn
 from ._ordered import read_ordered, read_terminal
-from ._progress import progress
+from ._progress import finished, progress
 
 
 def fates(
@@ -108,7 +108,8 @@ def fates(
         codes = adata.obs[keys.branch].astype("category").cat.codes.to_numpy()
         fields.parts["fates"] |= {"passages": passages, "branch": codes[ordered.nodes.chosen]}
     done = write(adata, keys, without_following(adata, keys, "fates").add(fields).add(ordered.nodes.fields), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.fates!r}, fate probabilities (adata.obsm)")
+    summary = f"{adata.n_obs:,} cells, {len(names)} terminal states"
+    finished(start, summary, f"{keys.fates!r}, fate probabilities (adata.obsm)")
     return done
 
 

@@ -13,9 +13,10 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, FOLLOWING, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
+from ..core.search import _search
 from ._adata import Fields, carried_labels, cells_of, check_object, keys_for, named, representation, write
 from ._checks import threads, warn
-from ._progress import progress
+from ._progress import finished, progress, say_if_compiling
 from ._reference import Reference, pca_offset, read_order, read_reference
 
 # Loadings of one PCA agree to rounding; those of two PCAs differ by far more than this.
@@ -106,6 +107,7 @@ def project(
     keys_for(adata_new, key_added, "embedding", "project", labels=labels)
     reference, order = read_reference(adata_ref, keys), read_order(adata_ref, keys)
     start = logg.info("projecting cells onto a reference")
+    say_if_compiling(_search)
     projection = _projection(adata_ref, reference, labels)
     scores, found_order = None, None
     with threads(n_jobs), progress() as report:
@@ -144,7 +146,8 @@ def project(
             "normalised in the same way, and batch effects removed?"
         )
     done = write(adata_new, keys, fields, copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata_new.obsm)")
+    where = f"{len(reference.coordinates):,} {'cells' if reference.all_cells else 'landmarks'} of the reference"
+    finished(start, f"{adata_new.n_obs:,} cells among {where}", f"{keys.coordinates!r}, coordinates (adata_new.obsm)")
     return done
 
 

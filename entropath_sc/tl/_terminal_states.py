@@ -11,10 +11,11 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
+from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, warn
 from ._ordered import Ordered, read_ordered
-from ._progress import progress
+from ._progress import finished, progress
 
 TRUNK = "trunk"
 
@@ -113,7 +114,7 @@ def terminal_states(
     start = logg.info("finding terminal states")
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
-        ends = _found(ordered, n_states, n_resamples, random_state)
+        ends = _found(ordered, n_states, n_resamples, random_state, report)
     found = _named(ends.nodes, ordered, labels)
     kept = _renamed(found, names or {})
     tips = [new or old for old, new in zip(found, kept, strict=True)]
@@ -140,11 +141,8 @@ def terminal_states(
     done = write(
         adata, keys, without_following(adata, keys, "terminal_states").add(fields).add(ordered.nodes.fields), copy=copy
     )
-    logg.info(
-        f"    found {named(states) if states else 'none'}",
-        time=start,
-        deep=f"added\n    {keys.terminal!r}, terminal states (adata.obs)",
-    )
+    summary = f"{len(states)} terminal states ({named(states)})" if states else "no terminal state"
+    finished(start, f"{summary} of {adata.n_obs:,} cells", f"{keys.terminal!r}, terminal states (adata.obs)")
     return done
 
 
@@ -163,7 +161,7 @@ class Ends:
     found_again: np.ndarray
 
 
-def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) -> Ends:
+def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, report: Report) -> Ends:
     graph, weights = ordered.nodes.graph, ordered.weights
     if (n_components := len(graph.bridges.component_sizes)) > 1:
         warn(
@@ -186,7 +184,7 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) 
     regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
     tops = [peaks.top, *(split.peak for split in splits)]
     nodes = [ordered.nearest(top, region) for top, region in zip(tops, regions, strict=True)]
-    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed)
+    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed, report)
     return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
 
 

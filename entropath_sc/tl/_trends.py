@@ -15,6 +15,7 @@ from ..core.trends import lineage_end
 from ..core.trends import trends as fitted_trends
 from ._adata import Fields, check_object, keys_for, named, write
 from ._checks import check_count, warn
+from ._progress import finished
 
 
 def trends(
@@ -102,7 +103,8 @@ def trends(
     }
     params = {"layer": layer, "n_points": n_points, "n_genes": len(chosen)}
     done = write(adata, keys, Fields(varm=varm, params={"trends": params}, parts={"trends": part}), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {named(at)}, smooth expression (adata.varm)")
+    summary = f"{len(chosen):,} genes along {len(names)} lineages, {adata.n_obs:,} cells"
+    finished(start, summary, f"{named(at)}, smooth expression (adata.varm)")
     return done
 
 
