@@ -232,8 +232,8 @@ def overview() -> None:
     figure, axes = plt.subplots(2, 2, figsize=(10, 5.6), layout="constrained")
     ep.pl.embedding(adata, "SubCellType", legend_loc="on data", size=25, ax=axes[0, 0], show=False)
     ep.pl.pseudotime(adata, size=25, ax=axes[0, 1], show=False)
-    ep.pl.terminal_states(adata, ax=axes[1, 0], show=False)
-    ep.pl.fates(adata, same_plot=True, ax=axes[1, 1], show=False)
+    ep.pl.terminal_states(adata, size=8, ax=axes[1, 0], show=False)
+    ep.pl.fates(adata, same_plot=True, size=8, ax=axes[1, 1], show=False)
     for ax, title in zip(axes.flat, ("cell types", "pseudotime", "terminal states", "fates"), strict=True):
         ax.set_title(title, size=12)
         ax.set(xlabel="", ylabel="")
@@ -262,7 +262,7 @@ def photograph(figure: Any, path: Path) -> None:
     """A picture of an interactive figure, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
         html = Path(folder) / "figure.html"
-        figure.write_html(html)
+        figure.write_html(html, default_width="860px", default_height="560px")
         browser = shutil.which("chromium") or shutil.which("google-chrome")
         options = ["--headless", "--no-sandbox", "--window-size=900,600", "--virtual-time-budget=5000"]
         options += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -80,23 +82,26 @@ def density(
     across = (gridsize, max(1, round(gridsize / np.sqrt(3) * span[1] / span[0])))  # as many as make hexagons regular
     hexagon, centres = _hexagons((at - low) / span * across)
     n_cells = np.bincount(hexagon)
-    labelled = isinstance(values, pd.Categorical)
-    options: dict = {"cmap": cmap or color_map or "viridis"}
+    options: dict[str, Any] = {"cmap": cmap or color_map or "viridis"}
+    there = np.ones(len(n_cells), dtype=bool)
+    labels = colors = None
     if values is None:
         shown, options["bins"] = n_cells.astype(float), "log"
-    elif labelled:
-        shown = _most_frequent(hexagon, values.codes)
-        colors = label_colors(adata, str(color), values)
+    elif isinstance(values, pd.Categorical):
+        shown, labels = _most_frequent(hexagon, values.codes), values.categories
+        there, colors = shown >= 0, label_colors(adata, str(color), values)
         options |= {"cmap": ListedColormap(colors), "vmin": -0.5, "vmax": len(colors) - 0.5}
     else:
         known = np.isfinite(values)
         total = np.bincount(hexagon[known], values[known], minlength=len(n_cells))
         counted = np.bincount(hexagon[known], minlength=len(n_cells))
-        shown = np.divide(total, counted, out=np.full(len(n_cells), np.nan), where=counted > 0)
-    there = np.isfinite(shown) & (shown >= 0) if labelled else np.isfinite(shown)
+        there = counted > 0
+        shown = total / np.maximum(counted, 1)
     # One point for each hexagon, so that ten million cells are drawn as quickly as a thousand.
+    x, y = (low + centres[there] * span / across).T
     drawn = ax.hexbin(
-        *(low + centres[there] * span / across).T,
+        x,
+        y,
         C=shown[there],
         gridsize=across,
         extent=(low[0], low[0] + span[0], low[1], low[1] + span[1]),
@@ -104,8 +109,8 @@ def density(
         rasterized=True,
         **options,
     )
-    if labelled:
-        label_legend(ax, str(color), values.categories, colors, own)
+    if labels is not None:
+        label_legend(ax, str(color), labels, colors, own)
     else:
         if color is not None:
             robust_limits(ax, vmin, vmax)

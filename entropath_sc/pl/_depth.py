@@ -80,7 +80,7 @@ def _draw_agreement(ax: Axes, depths: np.ndarray, agreement: np.ndarray) -> None
     while right < len(fine) - 1 and alike[right + 1]:
         right += 1
     low, high = np.exp(fine[[left, right]])
-    ax.axvspan(low, high, color=LIGHT, alpha=0.6, linewidth=0, label=f"hardly matters: {low:.2g} to {high:.2g}")
+    ax.axvspan(low, high, color=LIGHT, alpha=0.6, linewidth=0, label=f"hardly matters: {_short(low)} to {_short(high)}")
     ax.axhline(ALIKE, color=GREY, linestyle=":", linewidth=1, label=f"agreement {ALIKE:g}")
     ax.plot(depths, agreement, "s-", color=ORANGE, markersize=4, label="agreement of other depths")
     ax.set(xscale="log", xlabel="depth: how far paths may wander (neighbour distances)")
@@ -88,6 +88,11 @@ def _draw_agreement(ax: Axes, depths: np.ndarray, agreement: np.ndarray) -> None
     ax.set_ylim(min(0.9, float(agreement.min()) - 0.01), 1.005)
     ax.ticklabel_format(axis="y", useOffset=False)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+
+
+def _short(number: float) -> str:
+    """Two digits, and never an exponent for a hundred."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def _draw_entropy(ax: Axes, entropy: np.ndarray, knee: int) -> None:
