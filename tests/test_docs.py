@@ -26,6 +26,7 @@ MODULES = {"tl": ep.tl, "pl": ep.pl, "datasets": ep.datasets, "metrics": ep.metr
 MADE = {"_build", "generated", "notebooks", "jupyter_execute"}
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
     *sorted(page for page in DOCS.rglob("*.md") if not MADE & set(page.relative_to(DOCS).parts)),
 ]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
