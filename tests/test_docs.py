@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -176,6 +176,7 @@ def example(cells, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", [page for page in PAGES if code_blocks(page)], ids=lambda page: page.stem)
 def test_code_of_pages_runs(page, example, monkeypatch):
     monkeypatch.setattr(plt, "show", lambda *args, **kwargs: plt.close("all"))
+    monkeypatch.setattr(ep.datasets, "branching", partial(ep.datasets.branching, n_cells=400))
     for block in code_blocks(page):
         imported = re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE)
         if all(find_spec(name) for name in imported if name in PEERS):
