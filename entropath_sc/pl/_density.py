@@ -127,8 +127,11 @@ def _hexagons(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     corner, middle = np.round(at), np.floor(at) + 0.5
     weight = np.array([1.0, 3.0])
     nearer = ((at - corner) ** 2 @ weight < (at - middle) ** 2 @ weight)[:, None]
-    places, hexagon = np.unique((2 * np.where(nearer, corner, middle)).astype(np.int64), axis=0, return_inverse=True)
-    return hexagon.ravel(), places / 2
+    x, y = (2 * np.where(nearer, corner, middle)).astype(np.int64).T + 1  # none is negative
+    place = x * (y.max() + 1) + y
+    there = np.bincount(place) > 0
+    centres = np.column_stack(np.divmod(np.flatnonzero(there), y.max() + 1))
+    return (np.cumsum(there) - 1)[place], (centres - 1) / 2
 
 
 def _most_frequent(hexagon: np.ndarray, codes: np.ndarray) -> np.ndarray:
