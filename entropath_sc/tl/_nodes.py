@@ -118,7 +118,7 @@ def warn_of_components(bridges: Bridges, what: str) -> None:
     if len(bridges.component_sizes) > 1:
         warn(
             f"The {what} form {described(bridges.component_sizes)}. They are joined by their shortest bridges; do not "
-            "trust distances, nor the order, across a bridge. Remove cells far from all others first."
+            "trust distances, nor the pseudotime, across a bridge. Remove cells far from all others first."
         )
 
 

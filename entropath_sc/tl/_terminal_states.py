@@ -175,11 +175,13 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, 
         if n_states is None:
             warn(
                 "No terminal state was found: the last cells have more links to all others than to each other, so the "
-                "order has no direction. Is there a trajectory, and is the root at its beginning?"
+                "pseudotime has no direction. Is there a trajectory, and is the root at its beginning?"
             )
         return Ends(peaks, [], tree_of(peaks, [], firm, weights), [], [], np.empty(0))
     if n_states is not None and len(splits) + 1 < n_states:
-        raise ValueError(f"n_states={n_states}, but the order has only {len(splits) + 1} peaks of 10 cells or more.")
+        raise ValueError(
+            f"n_states={n_states}, but the pseudotime has only {len(splits) + 1} peaks of 10 cells or more."
+        )
     tree = tree_of(peaks, splits, firm, weights)
     regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
     tops = [peaks.top, *(split.peak for split in splits)]
