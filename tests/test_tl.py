@@ -396,7 +396,9 @@ def test_landmarks_in_several_components_are_told(cells):
         lambda: ep.tl.pseudotime(cells, root="cell_0", n_landmarks=200),
         lambda: ep.tl.embedding(cells, n_landmarks=200),
     ):
-        with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*nor the pseudotime"):
+        with pytest.warns(
+            UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances, nor the pseudotime"
+        ):
             step()
     assert np.isfinite(cells.obs["entropath_potential"]).all()
     assert np.isfinite(cells.obsm["X_entropath"]).all()

@@ -85,8 +85,8 @@ def fates(
         graph = ordered.nodes.graph
         if forward and ordered.nodes.chosen is not None:
             raise ValueError(
-                "The forward walk is one of cells, and landmarks carried this pseudotime. Run `sc.pp.neighbors(adata)` and "
-                "`ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
+                "The forward walk is one of cells, and landmarks carried this pseudotime. Run "
+                "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
         passages = np.column_stack([ordered.ensemble.first_passages(nodes) for nodes in ends])
