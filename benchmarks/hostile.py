@@ -155,7 +155,7 @@ INPUTS: dict[str, Callable[[], Any]] = {
     "uns['neighbors'] is a word": changed(lambda adata: adata.uns.update({"neighbors": "none"})),
     # Fields of others.
     "uns['entropath'] is a number": with_entry(3),
-    "uns['entropath'] is somebody else's": with_entry({"params": {"n_epochs": 3}}),
+    "uns['entropath'] of another tool": with_entry({"params": {"n_epochs": 3}}),
     # After the tools.
     "run before": after(lambda adata: None),
     "run before, then every second cell": after(lambda adata: adata[::2].copy()),
@@ -252,7 +252,7 @@ def calls() -> dict[str, Callable[[], Any]]:
         ),
         "tl.project, labels that are not there": lambda: ep.tl.project(cells(20), ready, labels="mood"),
         "tl.pseudotime, no root": lambda: ep.tl.pseudotime(cells()),
-        "tl.pseudotime, an unknown root": lambda: ep.tl.pseudotime(cells(), root="nobody"),
+        "tl.pseudotime, an unknown root": lambda: ep.tl.pseudotime(cells(), root="unknown"),
         "tl.pseudotime, a mask as root": lambda: ep.tl.pseudotime(cells(), root=np.ones(N, dtype=bool)),
         "tl.pseudotime, an empty category as root": lambda: ep.tl.pseudotime(cells(), root=("branch", "C")),
         "tl.embedding, use_rep='X' without X": lambda: ep.tl.embedding(ad.AnnData(obs=cells().obs), use_rep="X"),

@@ -26,6 +26,11 @@ myst_heading_anchors = 3
 
 html_theme = "sphinx_book_theme"
 html_title = "entropath_sc"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+# The theme has a search button in its header; a second box in the sidebar is one too many.
+html_sidebars = {"**": ["navbar-logo.html", "sbt-sidebar-nav.html"]}
+maximum_signature_line_length = 80
 exclude_patterns = ["_build", "jupyter_execute"]
 suppress_warnings = ["mystnb.unknown_mime_type"]
 

@@ -1,15 +1,25 @@
-"""The figures of the documentation: `python docs/figures.py` writes them to docs/images."""
+"""The figures of the documentation: `python docs/figures.py` writes them to docs/images, or only those it is given.
+
+Some show published cells, which it reads from the folder that the environment variable ENTROPATH_SC_DATA names.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import scanpy as sc
 import scipy.sparse as sp
 from anndata import AnnData
 
@@ -89,7 +99,7 @@ def bottleneck() -> None:
         number = {1: "one door", 3: "three doors"}[len(doors)]
         ax.set_title(f"{number}: {energy[across]:.1f} from the circle", size=10)
         ax.set_aspect("equal")
-    figure.colorbar(dots, ax=axes, label="free energy of paths to the star")
+    figure.colorbar(dots, ax=axes, label="distance to the star, over all paths")
     save(figure, "bottleneck")
 
 
@@ -101,7 +111,7 @@ def ensemble() -> None:
     figure, axes = panels(3)
     for ax, depth in zip(axes, (1, 10, 100), strict=True):
         D = PathEnsemble.of(graph, float(depth)).free_energies()
-        # Free energies add up along a path, so what a detour through x costs is how rarely paths take it.
+        # Distances add up along a path, so what a detour through x costs is how rarely paths take it.
         share = np.exp(D[one, other] - D[one] - D[other])
         dots = ax.scatter(*nodes.T, c=share, cmap="viridis", s=38, marker="s", vmin=0, vmax=1)
         ax.scatter(*nodes[[one, other]].T, marker="*", s=150, color=ORANGE, edgecolor="white")
@@ -112,7 +122,7 @@ def ensemble() -> None:
 
 
 def length() -> None:
-    """Along a chain: free energies of all paths grow with the length, those of k steps with its square."""
+    """Along a chain: distances over all paths grow with the length, those over k steps with its square."""
     n = 60
     A = sp.diags([np.ones(n - 1)] * 2, [-1, 1]).tocsr()
     graph = Graph(A, np.ones(A.nnz), Bridges(np.array([n]), np.empty((0, 2), dtype=np.int64), np.empty(0)))
@@ -123,7 +133,7 @@ def length() -> None:
     along = np.arange(40)
     ax.plot(along, (energy / energy[49])[10:50], color=BLUE, label="paths of all lengths")
     ax.plot(along, (squared / squared[49])[10:50], color=ORANGE, label="paths of at most 60 steps")
-    ax.set(xlabel="cells apart", ylabel="free energy (relative)")
+    ax.set(xlabel="cells apart", ylabel="distance (relative)")
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
     save(figure, "length")
@@ -139,6 +149,7 @@ def depth() -> None:
         ep.tl.embedding(adata, depth=depth)
         score = ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], truth)
         ax.scatter(*adata.obsm["X_entropath"].T, c=adata.obsm["intrinsic"][:, 0], cmap="viridis", s=2)
+        ax.set_aspect("equal", adjustable="datalim")
         ax.set_title(f"depth {depth:g}: {score:.2f} with the geodesic", size=10)
         print(f"  depth {depth:g}: {score:.3f}")
     save(figure, "depth")
@@ -152,6 +163,7 @@ def landmarks() -> None:
     color = adata.obsm["intrinsic"][:, 0]
     axes[0].scatter(adata.X[:, 0], adata.X[:, 2], c=color, cmap="viridis", s=2)
     axes[0].set_title("4,000 cells on a roll", size=10)
+    axes[0].set_aspect("equal")
     for ax, (preset, title) in zip(
         axes[1:], {"paper": "neighbours of landmarks (paper)", "default": "paths of all cells"}.items(), strict=True
     ):
@@ -159,6 +171,7 @@ def landmarks() -> None:
         ep.tl.embedding(adata, n_landmarks=400, preset=preset)
         score = ep.metrics.geodesic_correlation(adata.obsm["X_entropath"], truth)
         ax.scatter(*adata.obsm["X_entropath"].T, c=color, cmap="viridis", s=2)
+        ax.set_aspect("equal", adjustable="datalim")
         ax.set_title(f"{title}: {score:.2f}", size=10)
         print(f"  {preset}: {score:.3f}")
     save(figure, "landmarks")
@@ -171,7 +184,7 @@ def ordered(adata: AnnData) -> AnnData:
 
 
 def draw(adata: AnnData, labels: np.ndarray, name: str, legend: str) -> None:
-    """Embedding by label and by order, and the histogram of the order."""
+    """Embedding by label and by pseudotime, and the histogram of the pseudotime."""
     figure, axes = panels(3)
     Y, order = adata.obsm["X_entropath"], adata.obs["entropath_pseudotime"].to_numpy()
     for color, label in zip((BLUE, ORANGE, "#009E73", "#CC79A7"), np.unique(labels), strict=False):
@@ -179,15 +192,17 @@ def draw(adata: AnnData, labels: np.ndarray, name: str, legend: str) -> None:
     axes[0].legend(frameon=False, markerscale=3, title=legend, fontsize="small")
     axes[1].scatter(*Y.T, c=order, cmap="viridis", s=4)
     axes[1].scatter(*Y[adata.obs_names.get_loc(adata.uns["root"])], marker="*", s=150, color=ORANGE, edgecolor="white")
-    axes[1].set_title("order from the star", size=10)
+    axes[1].set_title("pseudotime from the star", size=10)
+    for ax in axes[:2]:
+        ax.set_aspect("equal", adjustable="datalim")
     axes[2].hist(order, bins=60, color=GREY)
     axes[2].set_xticks([0, 0.5, 1])
-    axes[2].set_title("histogram of the order", size=10)
+    axes[2].set_title("histogram of the pseudotime", size=10)
     save(figure, name)
 
 
 def lineages() -> None:
-    """From an order to lineages: pseudotime, terminal states, the tree between them, and where each cell is going."""
+    """From pseudotime to lineages: pseudotime, terminal states, the tree between them, and where each cell is going."""
     adata = ordered(ep.datasets.branching(1500, random_state=0))
     ep.tl.terminal_states(adata, groupby="branch")
     ep.tl.fates(adata)
@@ -199,6 +214,59 @@ def lineages() -> None:
     for ax, title in zip(axes.flat, ("pseudotime", "terminal states", "tree", "fates"), strict=True):
         ax.set_title(title, size=11)
     save(figure, "lineages")
+
+
+def pancreas() -> AnnData:
+    """Endocrine cells of the mouse pancreas, from the folder that ENTROPATH_SC_DATA names, with their fates."""
+    adata = ep.datasets.load("pancreas")
+    ep.tl.embedding(adata)
+    ep.tl.pseudotime(adata, root=ep.tl.suggest_root(adata, markers=["Sox9", "Hes1"]).index[0])
+    ep.tl.terminal_states(adata, groupby="SubCellType")
+    ep.tl.fates(adata, forward=True)
+    return adata
+
+
+def overview() -> None:
+    """Cell types, pseudotime, terminal states and fates of the pancreas, for the start page."""
+    adata = pancreas()
+    figure, axes = plt.subplots(2, 2, figsize=(10, 5.6), layout="constrained")
+    ep.pl.embedding(adata, "SubCellType", legend_loc="on data", size=25, ax=axes[0, 0], show=False)
+    ep.pl.pseudotime(adata, size=25, ax=axes[0, 1], show=False)
+    ep.pl.terminal_states(adata, size=8, ax=axes[1, 0], show=False)
+    ep.pl.fates(adata, same_plot=True, size=8, ax=axes[1, 1], show=False)
+    for ax, title in zip(axes.flat, ("cell types", "pseudotime", "terminal states", "fates"), strict=True):
+        ax.set_title(title, size=12)
+        ax.set(xlabel="", ylabel="")
+    save(figure, "../overview")
+
+
+def gallery() -> None:
+    """Every plot of the gallery, by the lines that its page shows above it."""
+    page = (IMAGES.parent / "gallery.md").read_text(encoding="utf-8")
+    adata = ep.datasets.load("pancreas")
+    adata.obs["cell_type"] = adata.obs["SubCellType"]
+    names: dict[str, Any] = {"adata": adata, "ep": ep}
+    sc.settings.autoshow = False
+    for code, image in re.findall(
+        r"^```python\n(.*?)^```\n(?:\n!\[[^\]]*\]\(([^)]+)\))?", page, re.DOTALL | re.MULTILINE
+    ):
+        exec(code, names)
+        if "interactive" in image:
+            photograph(names["figure"], IMAGES.parent / image)
+        elif image:
+            plt.gcf().savefig(IMAGES.parent / image, dpi=90, bbox_inches="tight")
+        plt.close("all")
+
+
+def photograph(figure: Any, path: Path) -> None:
+    """A picture of an interactive figure, as a browser shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder) / "figure.html"
+        figure.write_html(html, default_width="860px", default_height="560px")
+        browser = shutil.which("chromium") or shutil.which("google-chrome")
+        options = ["--headless", "--no-sandbox", "--window-size=900,600", "--virtual-time-budget=5000"]
+        options += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+        subprocess.run([browser, *options, f"--screenshot={path}", html.as_uri()], check=True, capture_output=True)
 
 
 def failure_modes() -> None:
@@ -222,8 +290,12 @@ def failure_modes() -> None:
     draw(ordered(adata), batch, "batches", "batch")
 
 
+FIGURES = (overview, gallery, walks, ensemble, bottleneck, length, depth, landmarks, lineages, failure_modes)
+
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message="The neighbour graph has")
-    for figure in (walks, ensemble, bottleneck, length, depth, landmarks, lineages, failure_modes):
-        print(figure.__name__)
-        figure()
+    names = sys.argv[1:] or [figure.__name__ for figure in FIGURES]
+    for figure in FIGURES:
+        if figure.__name__ in names:
+            print(figure.__name__)
+            figure()

@@ -21,33 +21,36 @@ from .tl._nodes import warn_of_components
 
 
 class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """EntroPath for arrays: fit an embedding to cells, and place others in it.
+    """Embedding of arrays as a scikit-learn estimator: fit it to cells, and place others in it.
 
-    The same computation as :func:`entropath_sc.tl.embedding` on a representation without neighbours. Up to
-    `n_landmarks` samples are embedded through a neighbour graph; of more, that many landmarks, joined by all samples.
+    It is the computation of :func:`entropath_sc.tl.embedding` on a representation without neighbours. Up to
+    `n_landmarks` samples are embedded through a neighbour graph. Of more, `n_landmarks` landmarks are embedded, joined
+    by all samples.
 
     Parameters
     ----------
     n_components
         Dimensions of the embedding.
     n_neighbors
-        Size of the neighbourhoods, the sample itself included.
+        Size of the neighbourhoods, which counts the sample itself. A larger value smooths more.
     n_landmarks
-        Most samples that are embedded directly.
+        Up to this number, all samples are embedded directly. More landmarks resolve finer branches; time grows with the
+        cube of their number.
     landmarks
-        `'farthest'`, `'kmeans'` or `'random'`.
+        How landmarks are chosen: `'farthest'`, `'kmeans'` or `'random'`.
     decay, bandwidth
         The affinity of neighbours, as in :func:`entropath_sc.tl.merw_graph`, where samples are embedded directly.
     depth
-        How many neighbour distances a path may wander.
+        How far paths may wander, in distances between neighbours. A larger depth smooths more; between 3 and 30 it
+        hardly matters.
     mds
-        `'metric'` or `'classical'`.
+        `'metric'` or `'classical'` multidimensional scaling.
     n_project
-        Landmarks that each other sample is placed among.
+        Number of landmarks that each other sample is placed among. A larger value smooths more.
     random_state
         Seed of the choice of landmarks.
     n_jobs
-        Threads to use; by default all.
+        Number of threads; by default all.
 
     Attributes
     ----------

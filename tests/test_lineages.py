@@ -376,7 +376,7 @@ def test_landmarks_carry_fates_too():
     probability = adata.obsm["entropath_fates"]
     late = adata.obs["branch"].str.startswith("fate") & (adata.obs["time"] > 0.85)
     assert (probability.idxmax(axis=1)[late] == adata.obs["branch"][late].astype(str)).mean() > 0.95
-    with pytest.raises(ValueError, match="landmarks carried this order"):
+    with pytest.raises(ValueError, match="landmarks carried this pseudotime"):
         ep.tl.fates(adata, forward=True)
 
 

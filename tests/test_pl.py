@@ -41,26 +41,40 @@ def curve(axes, label: str):
     return found
 
 
-def test_depth_shows_the_curves_and_the_choice(ordered):
-    figure = ep.pl.depth(ordered, return_fig=True)
-    alike, beside = figure.axes
+def test_depth_shows_the_curve_the_threshold_and_the_choice(ordered):
+    (ax,) = ep.pl.depth(ordered, return_fig=True).axes
     found = ordered.uns["entropath"]["depth"]
-    np.testing.assert_array_equal(curve(alike, "agreement with it").get_xdata(), found["depths"])
-    np.testing.assert_array_equal(curve(alike, "agreement with it").get_ydata(), found["agreement"])
-    np.testing.assert_array_equal(curve(beside, "entropy").get_ydata(), found["entropy"])
-    assert curve(alike, f"used: {found['chosen']:g}").get_xdata()[0] == found["chosen"]
-    labels = [text.get_text() for text in alike.get_legend().get_texts()]
-    assert {f"used: {found['chosen']:g}", f"its knee: {found['knee']}"} <= set(labels)
-    low, high = alike.get_ylim()
+    np.testing.assert_array_equal(curve(ax, "agreement of other depths").get_xdata(), found["depths"])
+    np.testing.assert_array_equal(curve(ax, "agreement of other depths").get_ydata(), found["agreement"])
+    assert curve(ax, f"depth used: {found['chosen']:g}").get_xdata()[0] == found["chosen"]
+    assert set(curve(ax, "agreement 0.95").get_ydata()) == {0.95}
+    low, high = ax.get_ylim()
     assert low < found["agreement"].min() <= found["agreement"].max() < high
+    assert "neighbour distances" in ax.get_xlabel()
 
 
-def test_depth_of_the_papers_walk_is_the_entropy_alone(cells):
+def test_depth_shades_the_range_in_which_it_hardly_matters(drawn):
+    drawn.uns["entropath"]["depth"]["agreement"] = np.array([0.9, 0.95, 1.0, 0.97, 0.5])
+    ax = ep.pl.depth(drawn, show=False)
+    low, high = np.sort(np.unique(ax.patches[0].get_extents().transformed(ax.transData.inverted()).intervalx))
+    assert low == pytest.approx(2.5, rel=0.02)
+    assert 25 < high < 80
+    assert f"hardly matters: 2.5 to {high:.2g}" in [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_depth_of_the_papers_walk_shows_its_knee(cells):
     ep.tl.embedding(cells, preset="paper")
-    alike, beside = ep.pl.depth(cells, return_fig=True).axes
+    (ax,) = ep.pl.depth(cells, return_fig=True).axes
     found = cells.uns["entropath"]["depth"]
-    np.testing.assert_array_equal(curve(beside, "entropy").get_ydata(), found["entropy"])
-    assert [line.get_label() for line in alike.lines] == [f"used: {found['knee']}"]
+    np.testing.assert_array_equal(curve(ax, "entropy of the walk").get_ydata(), found["entropy"])
+    knee = curve(ax, f"knee: {found['knee']}")
+    assert (*knee.get_xdata(), *knee.get_ydata()) == (found["knee"], found["entropy"][found["knee"] - 1])
+    lines = [line for line in ax.lines if line.get_linestyle() == ":"]
+    assert [line.get_xdata()[[0, -1]].tolist() for line in lines] == [
+        [1, found["knee"]],
+        [found["knee"], len(found["entropy"])],
+    ]
+    assert curve(ax, f"depth used: {found['chosen']:g}").get_xdata()[0] == found["chosen"]
 
 
 def test_pseudotime_marks_root_and_terminals(ordered):
@@ -138,15 +152,86 @@ def test_missing_results_say_what_to_run(cells):
         ep.pl.pseudotime(cells)
 
 
-def test_density_counts_cells_or_averages_a_column(ordered):
+def test_density_counts_cells_or_averages_a_column_or_a_gene(ordered):
     counts = ep.pl.density(ordered, gridsize=15, show=False).collections[0].get_array()
     assert counts.sum() == ordered.n_obs
     means = ep.pl.density(ordered, "time", gridsize=15, show=False).collections[0].get_array()
-    assert ordered.obs["time"].min() <= means.min() < means.max() <= ordered.obs["time"].max()
-    with pytest.raises(ValueError, match=r"no column of numbers in .*; there is 'time'"):
-        ep.pl.density(ordered, "branch")
-    with pytest.raises(ValueError, match="no column of numbers"):
-        ep.pl.density(ordered, ["time"])
+    assert (counts * means).sum() / ordered.n_obs == pytest.approx(ordered.obs["time"].mean())
+    gene = ordered.var_names[3]
+    ordered.layers["twice"] = 2 * ordered.X
+    once, twice = (ep.pl.density(ordered, gene, layer=layer, show=False).collections[0] for layer in (None, "twice"))
+    np.testing.assert_allclose(twice.get_array(), 2 * once.get_array(), rtol=1e-5)
+    for wrong in ("nothing", ["time"]):
+        with pytest.raises(KeyError, match=r"no column of adata.obs and no gene; there is 'time'"):
+            ep.pl.density(ordered, wrong)
+
+
+def test_density_shows_the_most_frequent_label(drawn):
+    drawn.obsm["X_entropath"] = np.repeat([[0.0, 0.0], [10.0, 1.0]], 200, axis=0)
+    labels = np.array(["up"] * 120 + ["down"] * 80 + ["down"] * 10 + [None] * 190, dtype=object)
+    drawn.obs["label"] = pd.Categorical(labels, categories=["down", "up"])
+    ax = ep.pl.density(drawn, "label", show=False)
+    hexagons = ax.collections[0]
+    shown = dict(zip(hexagons.get_offsets()[:, 0].round(), hexagons.get_array(), strict=True))
+    assert shown == {0.0: 1.0, 10.0: 0.0}
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["down", "up"]
+    legend = [handle.get_facecolor()[0] for handle in ax.collections[1:]]
+    np.testing.assert_allclose(hexagons.cmap(hexagons.norm([0.0, 1.0])), legend)
+
+
+@pytest.mark.parametrize(("n_cells", "across"), [(100, 20), (2_500, 50), (40_000, 150)])
+def test_hexagons_grow_finer_with_more_cells(drawn, n_cells, across):
+    many = ad.AnnData(obs=pd.DataFrame(index=map(str, range(n_cells))), uns=drawn.uns)
+    many.obsm["X_entropath"] = np.random.default_rng(0).random((n_cells, 2))
+    hexagon = ep.pl.density(many, show=False).collections[0].get_paths()[0].vertices
+    assert np.ptp(hexagon[:, 0]) == pytest.approx(1 / across, rel=0.02)
+
+
+def test_a_few_extreme_cells_do_not_take_all_colours(ordered):
+    ordered.obs["value"] = np.linspace(0, 1, ordered.n_obs)
+    ordered.obs.loc[ordered.obs_names[5], "value"] = 1e6
+    expected = np.percentile(ordered.obs["value"], [1, 99])
+    np.testing.assert_allclose(ep.pl.embedding(ordered, "value", show=False).collections[0].get_clim(), expected)
+    ax = ep.pl.embedding(ordered, "value", vmax=3, show=False)
+    np.testing.assert_allclose(ax.collections[0].get_clim(), [expected[0], 3])
+    both = ep.pl.embedding(ordered, ["value", "time"], vmax=[2, None], vmin="p0", show=False)
+    assert both[0].collections[0].get_clim() == (0, 2)
+    assert both[1].collections[0].get_clim() == (
+        ordered.obs["time"].min(),
+        pytest.approx(np.percentile(ordered.obs["time"], 99)),
+    )
+    # A gene that few cells express would have no colours at all.
+    ordered.obs["rare"] = (np.arange(ordered.n_obs) == 7).astype(float)
+    assert ep.pl.embedding(ordered, "rare", show=False).collections[0].get_clim() == (0, 1)
+    full = ep.pl.pseudotime(ordered, vmin="p0", vmax="p100", show=False).collections[0].get_clim()
+    assert full == (0, 1)
+
+
+def test_scanpys_arguments_pass_through(ordered):
+    ax = ep.pl.embedding(ordered, "time", cmap="magma", alpha=0.5, frameon=False, title="a title", show=False)
+    assert ax.collections[0].get_cmap().name == "magma"
+    assert ax.collections[0].get_alpha() == 0.5
+    assert ax.get_title() == "a title"
+    assert ep.pl.pseudotime(ordered, cmap="magma", show=False).collections[0].get_cmap().name == "magma"
+    assert ep.pl.density(ordered, cmap="magma", show=False).collections[0].get_cmap().name == "magma"
+    ordered.var["symbol"] = [f"symbol {i}" for i in range(ordered.n_vars)]
+    by_symbol = ep.pl.embedding(ordered, "symbol 2", gene_symbols="symbol", show=False).collections[0].get_array()
+    by_name = ep.pl.embedding(ordered, ordered.var_names[2], show=False).collections[0].get_array()
+    np.testing.assert_array_equal(by_symbol, by_name)
+    some = ep.pl.embedding(ordered, "branch", groups=["trunk"], show=False)
+    assert "trunk" in [text.get_text() for text in some.get_legend().get_texts()]
+
+
+def test_labels_on_data_do_not_cover_each_other(ordered):
+    # Two categories with the same median, whose names would cover each other in the middle.
+    ordered.obs["half"] = pd.Categorical(np.where(np.arange(ordered.n_obs) % 2, "one of two", "two of two"))
+    ax = ep.pl.embedding(ordered, "half", legend_loc="on data", legend_fontsize=11, show=False)
+    assert ax.get_legend() is None
+    assert {text.get_text() for text in ax.texts} == {"one of two", "two of two"}
+    assert {text.get_fontsize() for text in ax.texts} == {11}
+    ax.figure.draw_without_rendering()
+    one, other = (text.get_window_extent() for text in ax.texts)
+    assert not one.overlaps(other)
 
 
 def test_plots_take_a_dask_array(ordered):

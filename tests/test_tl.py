@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import anndata as ad
@@ -395,7 +396,9 @@ def test_landmarks_in_several_components_are_told(cells):
         lambda: ep.tl.pseudotime(cells, root="cell_0", n_landmarks=200),
         lambda: ep.tl.embedding(cells, n_landmarks=200),
     ):
-        with pytest.warns(UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances, nor the order"):
+        with pytest.warns(
+            UserWarning, match=r"landmarks form 2 components, of \d+, \d+\. .*distances, nor the pseudotime"
+        ):
             step()
     assert np.isfinite(cells.obs["entropath_potential"]).all()
     assert np.isfinite(cells.obsm["X_entropath"]).all()
@@ -579,6 +582,7 @@ def test_progress_is_reported_on_scanpys_terms(cells, capsys, monkeypatch):
     from entropath_sc.tl import _progress
 
     monkeypatch.setattr(_progress, "SECONDS_BEFORE_SHOWN", 0.0)
+    ep.tl.embedding(cells)  # which may compile, and says so
     shown, logged = {}, {}
     verbosity = sc.settings.verbosity
     try:
@@ -596,6 +600,74 @@ def test_progress_is_reported_on_scanpys_terms(cells, capsys, monkeypatch):
     assert logged[1] == ""
     assert "computing the EntroPath embedding" in logged[3]
     assert "finished" in logged[3]
+
+
+def logged_at(level, call) -> str:
+    verbosity = sc.settings.verbosity
+    try:
+        sc.settings.verbosity = level
+        sc.settings.logfile = log = StringIO()
+        call()
+    finally:
+        sc.settings.verbosity = verbosity
+        sc.settings.logfile = None
+    return log.getvalue()
+
+
+def test_each_tool_sums_up_in_one_line(cells):
+    ep.tl.embedding(cells)
+    new = cells[::4].copy()
+    calls = {
+        "400 cells embedded directly, depth 10": lambda: ep.tl.embedding(cells),
+        "400 cells among 100 landmarks, depth 5": lambda: ep.tl.embedding(
+            cells, n_landmarks=100, depth=5, key_added="other"
+        ),
+        "100 cells among 400 cells of the reference": lambda: ep.tl.project(new, cells),
+        "2 terminal states ('fate A', 'fate B') of 400 cells": lambda: ep.tl.terminal_states(
+            cells, groupby="branch", n_resamples=1
+        ),
+        "400 cells, 2 terminal states": lambda: ep.tl.fates(cells),
+        "2 genes along 2 lineages, 400 cells": lambda: ep.tl.trends(cells, list(cells.var_names[:2])),
+        "200 genes along 2 lineages, 400 cells": lambda: ep.tl.drivers(cells),
+        "2 repeats of 400 cells": lambda: ep.tl.stability(cells, n_repeats=2),
+    }
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    for summary, call in calls.items():
+        (line,) = [line for line in logged_at(2, call).splitlines() if "finished" in line]
+        assert line.startswith(f"    finished: {summary}")
+        assert re.search(r"\(\d+:\d\d:\d\d\)$", line)
+        assert logged_at(1, call) == ""
+
+
+def test_the_first_call_says_that_it_compiles(cells, monkeypatch):
+    from entropath_sc.tl import _progress
+
+    class Kernel:
+        signatures = ()
+        _cache = type("Cache", (), {"_cache_file": type("File", (), {"_index_path": "nowhere.nbi"})})
+
+    _progress._say_compiling.cache_clear()
+    assert "compiling" in logged_at(1, lambda: _progress.say_if_compiling(Kernel))
+    assert logged_at(1, lambda: _progress.say_if_compiling(Kernel)) == ""  # once
+    _progress._say_compiling.cache_clear()
+    Kernel.signatures = ("compiled",)
+    assert logged_at(1, lambda: _progress.say_if_compiling(Kernel)) == ""
+
+
+def test_progress_counts_toward_its_end(cells):
+    from entropath_sc.core.layout import smacof
+
+    X = cells.obsm["X_pca"]
+    D = np.linalg.norm(X[:, None] - X[None], axis=2)
+    reports = []
+    found = smacof(D, X[:, :2], report=lambda *report: reports.append(report))
+    assert found.converged
+    stages, done, totals = zip(*reports, strict=True)
+    assert set(stages) == {"metric MDS, percent"}
+    assert set(totals) == {100}
+    assert list(done) == sorted(done)
+    assert done[-1] == 100
+    assert done[len(done) // 2] > 25  # not a bar that stands still and then jumps
 
 
 def test_results_do_not_depend_on_threads(cells):

@@ -77,17 +77,26 @@ def smacof(
     X, _, _ = _guttman(D, X - X.mean(axis=0))
     guttman, stress, squares = _guttman(D, X)
     converged = False
-    n_iterations = 0
+    n_iterations = percent = 0
+    first: float | None = None
     while not converged and n_iterations < max_iter:
         X = 2.0 * guttman - X
         guttman, new_stress, squares = _guttman(D, X)
-        converged = squares == 0 or (stress - new_stress) / squares < eps
+        gain = (stress - new_stress) / squares if squares else 0.0
+        converged = gain < eps
+        first = gain if first is None else first
         stress = new_stress
         n_iterations += 1
-        report("metric MDS", n_iterations, max_iter)
+        percent = max(percent, 100 if converged else _percent(gain, first, eps))
+        report("metric MDS, percent", percent, 100)
     X = guttman
     _, stress, squares = _guttman(D, X)
     return Layout(X, stress, float(np.sqrt(stress / squares)) if squares else 0.0, n_iterations, bool(converged))
+
+
+def _percent(gain: float, first: float, eps: float) -> int:
+    """How far the gain of an iteration has fallen from the first to the one that ends it, in orders of magnitude."""
+    return 0 if first <= eps else int(100 * np.clip(np.log(first / gain) / np.log(first / eps), 0, 1))
 
 
 @serialized

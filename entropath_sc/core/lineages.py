@@ -12,6 +12,7 @@ from sklearn.utils import gen_batches
 
 from .ensemble import PathEnsemble
 from .graph import Graph
+from .progress import Report, silent
 
 # An end has at least this many cells, and this many stand for it. From simulated trees with outliers; not varied since.
 END_CELLS = 10
@@ -282,6 +283,7 @@ def recovery(
     regions: list[np.ndarray],
     n_resamples: int,
     seed: int,
+    report: Report = silent,
 ) -> np.ndarray:
     """How often an end is found again in each region, among most of the nodes at random."""
     rng = np.random.default_rng(seed)
@@ -289,7 +291,8 @@ def recovery(
     for i, nodes in enumerate(regions):
         region[nodes] = i
     counts = np.zeros(len(regions))
-    for _ in range(n_resamples):
+    for i in range(n_resamples):
+        report("resamples", i, n_resamples)
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
         order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))

@@ -57,7 +57,7 @@ def nearest_landmarks(
             _check_finite(norms)
             job = (cells, norms, landmarks, scoring, BLOCK_CELLS, indices[part], distances[part])
             over_rows(functools.partial(_search, *job), len(cells))
-            report("nearest landmarks", part.stop, X.shape[0])
+            report("nearest landmarks, cells", part.stop, X.shape[0])
     return indices, distances
 
 

@@ -14,6 +14,7 @@ from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .layout import smacof
 from .pipeline import scaled
+from .progress import Report, silent
 
 
 class Spread:
@@ -65,6 +66,7 @@ def repeat_order(
     tree: lineages.Tree | None,
     ends: list[np.ndarray],
     seed: int,
+    report: Report = silent,
 ) -> Repeats:
     """Order, fates and branches from each of the roots, among most of the nodes at random."""
     rng = np.random.default_rng(seed)
@@ -73,6 +75,7 @@ def repeat_order(
     regions = [] if tree is None else [tree.branch_of_end(i) for i in range(int(tree.ends.max()) + 1)]
     agreement, found = np.empty(len(roots)), np.zeros(len(regions))
     for r, root in enumerate(roots):
+        report("repeats of the pseudotime", r, len(roots))
         nodes, part = lineages.resampled(graph, root, rng)
         ensemble = PathEnsemble.of(part, depth)
         at = np.flatnonzero(np.isin(nodes, root))
@@ -123,11 +126,14 @@ def _ends_of_branches(tree: lineages.Tree, names: np.ndarray) -> list[frozenset[
     return [frozenset(ends) for ends in found]
 
 
-def repeat_map(graph: Graph, depth: float, coordinates: np.ndarray, n_repeats: int, seed: int) -> np.ndarray:
+def repeat_map(
+    graph: Graph, depth: float, coordinates: np.ndarray, n_repeats: int, seed: int, report: Report = silent
+) -> np.ndarray:
     """How far each node of a map moves, relative to the map's radius, after Procrustes; the root mean square."""
     rng = np.random.default_rng(seed)
     moved = Spread((graph.n_nodes,))
-    for _ in range(n_repeats):
+    for r in range(n_repeats):
+        report("repeats of the embedding", r, n_repeats)
         nodes, part = lineages.resampled(graph, rng.integers(graph.n_nodes, size=1), rng)
         D = without_own_noise(PathEnsemble.of(part.undirected, depth).free_energies())
         layout = smacof(D, coordinates[nodes].astype(np.float64))

@@ -22,20 +22,21 @@ def branching(
     dropout: float = 0.1,
     random_state: int = 0,
 ) -> AnnData:
-    """Cells on a tree that branches twice, with their true time, ready for `ep.tl`.
+    """Generate cells on a tree that branches twice, with their true time, ready for `ep.tl`.
 
-    Each segment moves the log expression of all genes along a random direction; counts are Poisson with an uneven
-    sequencing depth, and each is lost with probability `dropout`. Counts are normalised, logged and reduced to 30
-    principal components.
+    The trunk splits into fate A and a progenitor, which splits into fates B and C. Each segment moves the log
+    expression of all genes along a random direction. Counts are Poisson with an uneven sequencing depth. They are
+    normalised, logged and reduced to 30 principal components.
 
     Parameters
     ----------
     n_cells, n_genes
         Size of the data.
     densities
-        Relative number of cells per unit of time on the trunk, the progenitor and the fates A, B and C.
+        Relative number of cells per unit of time on the trunk, the progenitor and the fates A, B and C. Lower one to
+        make a branch rare.
     dropout
-        Probability that a count is lost.
+        Probability that a count is lost. A larger value adds noise.
     random_state
         Seed.
 

@@ -21,7 +21,7 @@ def swiss_roll(
     noise: float = 0.05,
     random_state: int = 0,
 ) -> AnnData:
-    """The paper's Swiss roll: angle from 1.5π to 4.5π, height 0 to 63, Gaussian noise.
+    """Generate the paper's Swiss roll: angle from 1.5π to 4.5π, height 0 to 63, Gaussian noise.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ def swiss_roll(
     density
         `'uniform'` along the angle, or `'beta'`: Beta(1, 4), dense inside and sparse outside.
     hole
-        Leave out the middle ninth of the unrolled sheet: the paper's Swiss hole. Of uniform density only.
+        Leave out the middle ninth of the unrolled sheet: the paper's Swiss hole. Only with uniform density.
     noise
-        Standard deviation in each of the three dimensions.
+        Standard deviation in each of the three dimensions. A larger value lets folds touch.
     random_state
         Seed.
 
     Returns
-    -------
-    AnnData with the points as `X`, those without noise as `obsm['clean']`, `obs['angle']`, and `obsm['intrinsic']`, the
-    unrolled coordinates (arc length, height), in which the geodesic distance of a roll without a hole is Euclidean.
+    ------- AnnData with the points as `X`, those without noise as `obsm['clean']`, and `obs['angle']`.
+    `obsm['intrinsic']` has the unrolled coordinates (arc length, height), in which the geodesic distance of a roll
+    without a hole is Euclidean.
 
     Examples
     --------

@@ -26,12 +26,13 @@ def geodesic_correlation(
     rowwise: bool = True,
     adata: AnnData | None = None,
 ) -> float:
-    """Correlation of distances with the geodesic ones.
+    """Correlation of distances with the true, geodesic ones.
 
     Parameters
     ----------
     estimate
-        Distances (a square matrix), coordinates whose Euclidean distances are meant, or the name of a field of `adata`.
+        Distances (a square matrix), coordinates (their Euclidean distances are taken), or the name of a field of
+        `adata`.
     geodesic
         True distances, square, or the name of a field of `adata`.
     method
@@ -150,17 +151,18 @@ def demap(
 ) -> tuple[float, float]:
     """Denoised embedding manifold preservation (Moon et al. 2019), on random subsets of the cells.
 
+    It compares distances in the embedding with shortest paths between neighbours in the reference.
+
     Parameters
     ----------
     reference
-        Representation in which shortest paths on a neighbour graph are the geodesic, sparse neighbour distances, or the
-        name of a field of `adata`.
+        Coordinates in which neighbours are searched, sparse neighbour distances, or the name of a field of `adata`.
     embedding
         Coordinates of the same cells, or the name of a field of `adata`.
     n_neighbors
-        Size of the neighbourhoods of that graph.
+        Size of the neighbourhoods in the reference.
     n_cells, n_repeats
-        Cells in a subset (at most all), and number of subsets.
+        Cells in a subset (at most all), and number of subsets. More give a steadier score and take longer.
     random_state
         Seed of the subsets.
     adata

@@ -24,7 +24,7 @@ def branch_silhouette(embedding: np.ndarray | str, labels: np.ndarray | str, *, 
     embedding
         Coordinates, or the name of a field of `adata`.
     labels
-        One label a cell, or the name of a field of `adata`.
+        One label for each cell, or the name of a field of `adata`.
     adata
         Object that holds the named fields.
 
@@ -54,7 +54,7 @@ def kmeans_agreement(
     embedding
         Coordinates, or the name of a field of `adata`.
     labels
-        One label a cell, or the name of a field of `adata`.
+        One label for each cell, or the name of a field of `adata`.
     random_state
         Seed of k-means.
     adata

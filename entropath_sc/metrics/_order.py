@@ -10,18 +10,18 @@ from ._fields import check_lengths, field
 def pseudotime_agreement(
     pseudotime: np.ndarray | str, truth: np.ndarray | str, *, adata: AnnData | None = None
 ) -> dict[str, float]:
-    """Rank correlations of an order with the true time, or with a reference order.
+    """Rank correlations of a pseudotime with the true time, or with another pseudotime.
 
     Parameters
     ----------
     pseudotime, truth
-        One number a cell, or names of fields of `adata`. Cells where either is not finite are left out.
+        One number for each cell, or names of fields of `adata`. Cells where either is not finite are left out.
     adata
         Object that holds the named fields.
 
     Returns
     -------
-    `spearman` and `kendall`.
+    `spearman` and `kendall`; 1 is the same order, -1 the reverse.
 
     Examples
     --------

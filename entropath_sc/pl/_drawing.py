@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
@@ -37,12 +38,15 @@ MOST_MARKED = 10
 DIRECTIONS = np.linspace(0, 2 * np.pi, 16, endpoint=False)
 DISTANCES = (4.0, 10.0, 20.0, 35.0, 55.0)
 
+# Percentiles of the values that limit the colours: a few extreme cells do not take all of them.
+ROBUST = (1.0, 99.0)
+
 # Cells that are looked at for a place that is free of them.
 MOST_CELLS = 4000
 
 
 def colors_for(n: int) -> list[str]:
-    """So many colours that stay apart for colour-blind readers, up to fifteen; scanpy's for more."""
+    """Colours that colour-blind readers can tell apart, up to fifteen; scanpy's for more."""
     colors = next((some for some in (OKABE_ITO, FIFTEEN) if n <= len(some)), sc.pl.palettes.default_102)
     return [colors[i % len(colors)] for i in range(n)]
 
@@ -83,6 +87,61 @@ def scatter(ax: Axes, at: np.ndarray, color: Any, size: float | None = None, **o
     return ax.scatter(at[:, 0], at[:, 1], c=color, s=size, linewidths=0, rasterized=True, **options)
 
 
+def robust_limits(ax: Axes, vmin: Any = None, vmax: Any = None) -> None:
+    """Set the limits of the colours that are drawn last: numbers, percentiles, or by default those of `ROBUST`."""
+    drawn = next((found for found in reversed(ax.collections) if found.get_array() is not None), None)
+    if drawn is None:
+        return
+    values = np.ma.masked_invalid(drawn.get_array()).compressed()
+    if not len(values):
+        return
+    limits = [np.percentile(values, share) for share in ROBUST]
+    if limits[0] == limits[1]:  # such as a gene that few cells express
+        limits = [values.min(), values.max()]
+    for i, given in enumerate((vmin, vmax)):
+        if isinstance(given, str):
+            limits[i] = np.percentile(values, float(given.removeprefix("p")))
+        elif callable(given):
+            limits[i] = given(values)
+        elif given is not None:
+            limits[i] = given
+    drawn.set_clim(*(float(limit) for limit in limits))
+
+
+def color_values(adata: AnnData, color: str, layer: str | None) -> np.ndarray | pd.Categorical:
+    """A column or a gene: numbers, or categories."""
+    if not isinstance(color, str) or (color not in adata.obs and color not in adata.var_names):
+        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
+    values = sc.get.obs_df(adata, [color], layer=layer)[color]
+    if is_numeric_dtype(values) and not is_bool_dtype(values):
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return pd.Categorical(values)
+
+
+def label_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str]:
+    """The colours of categories: those in `uns`, as scanpy stores them, or colour-blind safe ones."""
+    colors = adata.uns.get(f"{color}_colors", ())
+    return list(colors) if len(colors) == len(labels.categories) else colors_for(len(labels.categories))
+
+
+def label_legend(ax: Axes, title: str, names: Iterable[str], colors: Iterable[str], own: bool) -> None:
+    """Names of categories beside the axes; `own` figures grow with them."""
+    for name, shade in zip(names, colors, strict=True):
+        ax.scatter([], [], color=shade, s=30, label=name)
+    lines = max(1, int(ax.get_window_extent().height / root_figure(ax).dpi / 0.19))
+    legend = ax.legend(
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        frameon=False,
+        fontsize="small",
+        title=title,
+        alignment="left",
+        ncols=-(-len(list(names)) // lines),
+    )
+    if own:
+        widen(ax, legend.get_window_extent().width)
+
+
 def scatter_by(
     ax: Axes,
     at: np.ndarray,
@@ -94,35 +153,18 @@ def scatter_by(
     own: bool,
 ) -> None:
     """Cells by a column or a gene, with a colour bar or a legend; `own` figures grow with it."""
-    if not isinstance(color, str) or (color not in adata.obs and color not in adata.var_names):
-        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
-    values = sc.get.obs_df(adata, [color], layer=layer)[color]
-    if is_numeric_dtype(values) and not is_bool_dtype(values):
-        last = values.to_numpy().argsort(kind="stable")  # the largest on top, as in scanpy
-        drawn = scatter(ax, at[last], values.to_numpy()[last], size, cmap=color_map)
+    values = color_values(adata, color, layer)
+    if not isinstance(values, pd.Categorical):
+        last = values.argsort(kind="stable")  # the largest on top, as in scanpy
+        drawn = scatter(ax, at[last], values[last], size, cmap=color_map)
+        robust_limits(ax)
         ax.figure.colorbar(drawn, ax=ax, label=color, aspect=25, pad=0.02)
         if own:
             widen(ax, 0.8 * root_figure(ax).dpi)
         return
-    groups = values.astype("category").cat
-    colors = adata.uns.get(f"{color}_colors", ())
-    if len(colors) != len(groups.categories):
-        colors = colors_for(len(groups.categories))
-    scatter(ax, at, np.array([to_rgb(shade) for shade in [*colors, LIGHT]])[groups.codes], size)
-    for name, shade in zip(groups.categories, colors, strict=True):
-        ax.scatter([], [], color=shade, s=30, label=name)
-    lines = max(1, int(ax.get_window_extent().height / root_figure(ax).dpi / 0.19))
-    legend = ax.legend(
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-        frameon=False,
-        fontsize="small",
-        title=color,
-        alignment="left",
-        ncols=-(-len(colors) // lines),
-    )
-    if own:
-        widen(ax, legend.get_window_extent().width)
+    colors = label_colors(adata, color, values)
+    scatter(ax, at, np.array([to_rgb(shade) for shade in [*colors, LIGHT]])[values.codes], size)
+    label_legend(ax, color, values.categories, colors, own)
 
 
 def root_figure(ax: Axes) -> Figure:
@@ -139,7 +181,9 @@ def wrapped(name: str) -> str:
     return textwrap.fill(name, 20)
 
 
-def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray]) -> None:
+def place_labels(
+    ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray], fontsize: float | str | None = None
+) -> None:
     """Name points, each where its name covers no other name, few cells, and nothing outside the axes."""
     if not anchors:
         return
@@ -153,7 +197,7 @@ def place_labels(ax: Axes, cells: np.ndarray, anchors: Mapping[str, np.ndarray])
         text = ax.annotate(
             wrapped(name), tuple(anchor), xytext=(0, 0), textcoords="offset points", ha="center", va="center", zorder=6
         )
-        text.set(fontsize="small", color=BLACK, path_effects=[HALO])
+        text.set(fontsize=fontsize or "small", color=BLACK, path_effects=[HALO])
         size = np.array(text.get_window_extent().size)
         at = ax.transData.transform(anchor)
         places: list[tuple[float, int, np.ndarray, np.ndarray, float]] = []
@@ -198,7 +242,7 @@ def label_ends(ax: Axes, first: str, ends: Mapping[str, tuple[float, float]], ow
     if own:
         widen(ax, width[first] + max(width.values()))
     root_figure(ax).draw_without_rendering()
-    # A name takes this share of the axes, and so much of them must lie beyond its point.
+    # A name takes this share of the axes, which must lie beyond its point.
     share = {name: min(pixels / ax.get_window_extent().width, 0.5) for name, pixels in width.items()}
     low, high = ax.get_xlim()
     for _ in range(20):  # each side takes from the other

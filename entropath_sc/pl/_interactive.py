@@ -24,24 +24,24 @@ def interactive(
     color_map: str = "Viridis",
     size: float = 3.0,
 ) -> Figure:
-    """The embedding to turn and to zoom into, in two or three dimensions; a cell tells its barcode under the mouse.
+    """Draw the embedding to turn and zoom, in two or three dimensions; the mouse shows the barcode of a cell.
 
     Needs plotly: `pip install "entropath_sc[interactive]"`.
 
     Parameters
     ----------
     adata
-        Annotated data after `ep.tl.embedding`; three dimensions are drawn where it has three or more.
+        Annotated data after `ep.tl.embedding`. Three dimensions are drawn if it has three or more.
     color
         A column of `adata.obs`, or a gene.
     key
         The `key_added` of the embedding.
     hover
-        Columns of `adata.obs` that are shown under the mouse.
+        Columns of `adata.obs` that the mouse shows too.
     color_map
         Name of a plotly colour scale, for numbers.
     size
-        Size of a cell.
+        Size of a cell. Lower it if cells hide each other.
 
     Returns
     -------

@@ -40,7 +40,7 @@ def terminal_states(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """The embedding in grey, with the cells of each terminal state coloured and named, and the root marked.
+    """Draw the embedding in grey, with the cells of each terminal state coloured and named, and the root marked.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def terminal_states(
     key
         The `key_added` of the terminal states.
     size
-        Size of a cell, as in scanpy.
+        Size of a cell, as in scanpy. By default smaller with more cells.
     ax, show, return_fig
         As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
@@ -98,17 +98,17 @@ def fates(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | list[Axes] | None:
-    """The probability of each terminal state on the embedding, a panel each, or all in one.
+    """Draw the probability of each terminal state on the embedding, a panel each, or all in one.
 
     Parameters
     ----------
     adata
         Annotated data after `ep.tl.fates`, with an embedding.
     states
-        Which states to draw; all by default.
+        Which states to draw. Default: all.
     same_plot
-        Draw one panel. Each cell has the colour of its most likely state, the greyer the higher its plasticity; cells
-        on their way to states that are not drawn are light grey.
+        Draw one panel. Each cell has the colour of its most likely state, and is greyer if its plasticity is high.
+        Cells on their way to states that are not drawn are light grey.
     basis
         Another embedding in `adata.obsm` to draw on, such as `'umap'`.
     key
@@ -116,7 +116,7 @@ def fates(
     color_map
         Colours of the probabilities, from 0 to 1.
     size
-        Size of a cell, as in scanpy.
+        Size of a cell, as in scanpy. By default smaller with more cells.
     ncols
         Panels in a row.
     ax, show, return_fig
@@ -194,31 +194,32 @@ def arrows(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """Where the cells go next: arrows of the forward walk on an embedding.
+    """Draw where the cells go next: arrows of the forward walk on an embedding.
 
-    Each arrow is the mean of the cells in one square of a grid, from where they are towards where the walk takes them.
-    Lengths have no unit: they grow with the square root of how far that is, relative to the rest of the figure.
+    Each arrow is the mean over the cells in one square of a grid. It points from where they are to where the walk takes
+    them. Lengths have no unit: they grow with the square root of that distance, relative to the rest of the figure.
 
     Parameters
     ----------
     adata
         Annotated data after `ep.tl.fates(adata, forward=True)`, with an embedding.
     color
-        A column of `adata.obs`, or a gene, to colour the cells by; grey by default.
+        A column of `adata.obs`, or a gene, to colour the cells by. Default: grey.
     basis
         Another embedding in `adata.obsm` to draw on, such as `'umap'`.
     key
         The `key_added` of the fates.
     grid
-        Squares across the longer side of the embedding.
+        Squares across the longer side of the embedding. More give more and shorter arrows.
     min_cells
-        Squares with fewer cells have no arrow. By default 5, or a tenth of the mean where that is more.
+        Squares with fewer cells have no arrow. Raise it if arrows of few cells look random. By default 5, or a tenth of
+        the mean where that is more.
     layer
         Layer of `adata` that a gene is read from.
     color_map
         Colours of numbers.
     size
-        Size of a cell, as in scanpy.
+        Size of a cell, as in scanpy. By default smaller with more cells.
     ax, show, return_fig
         As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
-from pandas.api.types import is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
-from ._drawing import BLACK, BLUE, ORANGE, mark_ends, unstretched
+from ._drawing import mark_ends, place_labels, robust_limits, unstretched
 
 # A limit of the colours, as scanpy takes it.
 Limit = str | float | Sequence[str | float] | None
@@ -26,38 +26,71 @@ def embedding(
     *,
     key: str = DEFAULT_KEY,
     projection: str = "2d",
+    layer: str | None = None,
+    use_raw: bool | None = None,
+    gene_symbols: str | None = None,
+    groups: str | Sequence[str] | None = None,
+    sort_order: bool = True,
     color_map: str | None = None,
+    cmap: str | None = None,
     palette: str | Sequence[str] | None = None,
     vmin: Limit = None,
     vmax: Limit = None,
-    layer: str | None = None,
+    vcenter: Limit = None,
+    norm: Normalize | Sequence[Normalize] | None = None,
     size: float | None = None,
+    alpha: float | None = None,
+    frameon: bool | None = None,
     ncols: int = 4,
-    legend_loc: str = "right margin",
+    wspace: float | None = None,
+    legend_loc: str | None = "right margin",
+    legend_fontsize: float | str | None = None,
     title: str | Sequence[str] | None = None,
     ax: Axes | None = None,
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | list[Axes] | None:
-    """The embedding, drawn by :func:`scanpy.pl.embedding` with the same scale on all axes.
+    """Draw the embedding with :func:`scanpy.pl.embedding`, with the same scale on all axes.
 
     Parameters
     ----------
     adata
         Annotated data after `ep.tl.embedding`.
     color
-        Columns of `adata.obs`, or genes.
+        Columns of `adata.obs`, or genes; a panel for each.
     key
         The `key_added` of the embedding.
     projection
         `'2d'` or `'3d'`.
-    color_map, palette, size, ncols, legend_loc, title
-        As in scanpy.
+    layer, use_raw, gene_symbols
+        Where genes are read, as in scanpy: a layer, `adata.raw`, or a column of `adata.var` with their names.
+    groups
+        Categories to colour; the others are grey.
+    sort_order
+        Draw the cells with the largest values on top.
+    color_map, cmap
+        Colours of numbers. Both names mean the same, as in scanpy.
+    palette
+        Colours of categories.
     vmin, vmax
-        Limits of the colours, as in scanpy: numbers, or such as `'p1'` and `'p99'` for percentiles. One for all panels,
-        or a list with one a panel.
-    layer
-        Layer of `adata` that genes are read from.
+        Limits of the colours: numbers, or percentiles such as `'p5'` and `'p95'`; one for all panels, or a list. By
+        default the 1st and 99th percentile, so that a few extreme cells do not take all colours. `vmin='p0'` and
+        `vmax='p100'` show the full range.
+    vcenter, norm
+        Middle of a diverging colour map, and a normalisation of matplotlib's, as in scanpy.
+    size, alpha
+        Size and opacity of a cell. Lower both if cells hide each other, or use :func:`~entropath_sc.pl.density`.
+    frameon
+        Whether to draw a frame.
+    ncols, wspace
+        Panels in a row, and the space between them.
+    legend_loc
+        Where names of categories stand: `'right margin'`, `'on data'` (beside their cells, where they do not cover each
+        other), None for no legend, or a place of matplotlib's.
+    legend_fontsize
+        Size of these names.
+    title
+        Title of each panel.
     ax, show, return_fig
         As in scanpy: axes to draw on (for a single `color`), whether to show the figure, and whether to return it.
 
@@ -70,179 +103,75 @@ def embedding(
     >>> import entropath_sc as ep
     >>> adata = ep.datasets.branching(n_cells=300)
     >>> ep.tl.embedding(adata)
-    >>> fig = ep.pl.embedding(adata, "branch", return_fig=True)
+    >>> fig = ep.pl.embedding(adata, "branch", legend_loc="on data", return_fig=True)
     """
     keys = Keys(key)
     require_dimensions(adata, keys, 3 if projection == "3d" else 2)
+    on_data = legend_loc == "on data" and projection == "2d"
+    cells = in_memory(adata, keys.coordinates)
     drawn = sc.pl.embedding(
-        in_memory(adata, keys.coordinates),
+        cells,
         basis=keys.coordinates,
         color=color,
         projection=projection,
+        layer=layer,
+        use_raw=use_raw,
+        gene_symbols=gene_symbols,
+        groups=groups,
+        sort_order=sort_order,
         color_map=color_map,
+        cmap=cmap,
         palette=palette,
         vmin=vmin,
         vmax=vmax,
-        layer=layer,
+        vcenter=vcenter,
+        norm=norm,
         size=size,
+        frameon=frameon,
         ncols=ncols,
-        legend_loc=legend_loc,
+        wspace=wspace,
+        legend_loc=None if on_data else legend_loc,
+        legend_fontsize=legend_fontsize,
         title=title,
         ax=ax,
         show=False,
+        **({} if alpha is None else {"alpha": alpha}),
     )
-    for panel in drawn if isinstance(drawn, list) else [drawn]:
+    panels = drawn if isinstance(drawn, list) else [drawn]
+    colors = [color] if color is None or isinstance(color, str) else list(color)
+    for i, (panel, name) in enumerate(zip(panels, colors, strict=False)):
         unstretched(panel)
+        if norm is None and vcenter is None:
+            robust_limits(panel, *(_of_panel(limit, i) for limit in (vmin, vmax)))
+        if on_data and name in cells.obs and isinstance(cells.obs[name].dtype, pd.CategoricalDtype):
+            at = pd.DataFrame(cells.obsm[keys.coordinates][:, :2]).groupby(cells.obs[name].to_numpy(), observed=True)
+            anchors = {str(label): row.to_numpy() for label, row in at.median().iterrows()}
+            place_labels(panel, cells.obsm[keys.coordinates][:, :2], anchors, legend_fontsize)
     return _finished(drawn, show, return_fig)
 
 
-def density(
-    adata: AnnData,
-    color: str | None = None,
-    *,
-    key: str = DEFAULT_KEY,
-    gridsize: int = 120,
-    color_map: str = "viridis",
-    ax: Axes | None = None,
-    show: bool | None = None,
-    return_fig: bool = False,
-) -> Figure | Axes | None:
-    """The embedding in hexagons, where single points would hide each other.
-
-    Parameters
-    ----------
-    adata
-        Annotated data after `ep.tl.embedding`; its coordinates may be a dask array.
-    color
-        A column of numbers in `adata.obs`, whose mean over each hexagon is shown. By default the number of cells, on a
-        logarithmic scale.
-    key
-        The `key_added` of the embedding.
-    gridsize
-        Hexagons across the plot.
-    color_map
-        As in scanpy.
-    ax, show, return_fig
-        As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
-
-    Returns
-    -------
-    The figure if `return_fig`, else the axes if `show` is false.
-
-    Examples
-    --------
-    >>> import entropath_sc as ep
-    >>> adata = ep.datasets.branching(n_cells=300)
-    >>> ep.tl.embedding(adata)
-    >>> fig = ep.pl.density(adata, "time", gridsize=30, return_fig=True)
-    """
-    keys = Keys(key)
-    require_dimensions(adata, keys, 2)
-    values = None
-    if color is not None:
-        if not isinstance(color, str) or color not in adata.obs or not is_numeric_dtype(adata.obs[color]):
-            numbers = ", ".join(repr(name) for name in adata.obs if is_numeric_dtype(adata.obs[name])) or "none"
-            raise ValueError(f"color={color!r} is no column of numbers in adata.obs; there is {numbers}.")
-        values = adata.obs[color].to_numpy()
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
-    x, y = np.asarray(adata.obsm[keys.coordinates][:, :2]).T
-    up = max(1, round(gridsize / np.sqrt(3) * np.ptp(y) / (np.ptp(x) or 1.0)))  # as many as make hexagons regular
-    drawn = ax.hexbin(
-        x,
-        y,
-        C=values,
-        gridsize=(gridsize, up),
-        bins=None if color else "log",
-        cmap=color_map,
-        mincnt=1,
-        rasterized=True,
-    )
-    ax.figure.colorbar(drawn, ax=ax, label="cells" if color is None else f"mean of {color}")
-    ax.set(xlabel=f"{key}1", ylabel=f"{key}2", xticks=[], yticks=[])
-    unstretched(ax)
-    return _finished(ax, show, return_fig)
-
-
-def depth(
-    adata: AnnData,
-    *,
-    key: str = DEFAULT_KEY,
-    ax: Axes | None = None,
-    show: bool | None = None,
-    return_fig: bool = False,
-) -> Figure | Axes | None:
-    """Which depth was used, and how little other depths would change.
-
-    The orange curve shows how alike other depths rank the cells: where it is near 1, the depth does not matter. The
-    blue curve is the paper's rule, the entropy of the walk by the number of steps, with its knee; `preset='paper'` uses
-    it.
-
-    Parameters
-    ----------
-    adata
-        Annotated data after `ep.tl.embedding`.
-    key
-        The `key_added` of the embedding.
-    ax, show, return_fig
-        As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
-
-    Returns
-    -------
-    The figure if `return_fig`, else the axes if `show` is false.
-
-    Examples
-    --------
-    >>> import entropath_sc as ep
-    >>> adata = ep.datasets.branching(n_cells=300)
-    >>> ep.tl.embedding(adata)
-    >>> fig = ep.pl.depth(adata, return_fig=True)
-    """
-    stored = adata.uns.get(Keys(key).uns, {})
-    require(stored, "depth", f"uns[{key!r}]", "ep.tl.embedding(adata)")
-    found = stored["depth"]
-    if ax is None:
-        _, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
-    knee, chosen = int(found["knee"]), float(found["chosen"])
-    published = not len(found["depths"])
-    ax.axvline(chosen, color=BLACK, linestyle="--", linewidth=1, label=f"used: {chosen:g}")
-    if not published:
-        ax.plot(found["depths"], found["agreement"], "s-", color=ORANGE, markersize=4, label="agreement with it")
-        ax.set(xlabel="depth (neighbour distances; steps for the entropy)")
-        ax.set_ylabel("rank agreement with the depth used", color=ORANGE)
-        ax.ticklabel_format(axis="y", useOffset=False)
-        ax.set_ylim(min(0.9, float(np.min(found["agreement"])) - 0.01), 1.005)
-    else:
-        ax.set_xlabel("steps of the walk")
-        ax.set_yticks([])
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    beside = ax.twinx()
-    beside.plot(np.arange(1, len(found["entropy"]) + 1), found["entropy"], color=BLUE, alpha=0.7, label="entropy")
-    beside.plot(knee, found["entropy"][knee - 1], "o", color=BLUE, label=f"its knee: {knee}")
-    beside.set_ylabel("von Neumann entropy of the walk", color=BLUE)
-    legends = [axes.get_legend_handles_labels() for axes in (ax, beside)]
-    handles, labels = (one + other for one, other in zip(*legends, strict=True))
-    for axes in (ax, beside):
-        axes.spines["top"].set_visible(False)
-    # Above the axes, where no curve can pass.
-    ax.legend(handles, labels, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize="small")
-    return _finished(ax, show, return_fig)
+def _of_panel(limit: Limit, panel: int) -> Any:
+    """The limit of one panel: scanpy repeats a list from its start."""
+    return limit[panel % len(limit)] if isinstance(limit, Sequence) and not isinstance(limit, str) else limit
 
 
 def pseudotime(
     adata: AnnData,
     *,
     key: str = DEFAULT_KEY,
-    color_map: str = "viridis",
+    color_map: str | None = None,
+    cmap: str | None = None,
     vmin: Limit = None,
     vmax: Limit = None,
     size: float | None = None,
+    alpha: float | None = None,
+    frameon: bool | None = None,
+    title: str = "pseudotime",
     ax: Axes | None = None,
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """The embedding coloured by the order of the cells, with the root and terminal cells marked.
+    """Draw the embedding coloured by pseudotime, with the root and terminal cells marked.
 
     Parameters
     ----------
@@ -250,10 +179,13 @@ def pseudotime(
         Annotated data after `ep.tl.embedding` and `ep.tl.pseudotime`.
     key
         Their `key_added`.
-    color_map, size
-        As in scanpy.
+    color_map, cmap
+        Colours, by default `'viridis'`. Both names mean the same, as in scanpy.
     vmin, vmax
-        Limits of the colours, as in scanpy: numbers, or such as `'p1'` and `'p99'` for percentiles.
+        Limits of the colours: numbers, or percentiles such as `'p5'` and `'p95'`. By default the 1st and 99th
+        percentile, so that a few late outliers do not take all colours.
+    size, alpha, frameon, title
+        As in :func:`~entropath_sc.pl.embedding`.
     ax, show, return_fig
         As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 
@@ -278,11 +210,13 @@ def pseudotime(
         adata,
         keys.pseudotime,
         key=key,
-        color_map=color_map,
+        color_map=cmap or color_map or "viridis",
         vmin=vmin,
         vmax=vmax,
         size=size,
-        title="pseudotime",
+        alpha=alpha,
+        frameon=frameon,
+        title=title,
         ax=ax,
         show=False,
     )

@@ -28,11 +28,11 @@ def tree(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """The tree of branches along the pseudotime, with the cells on it.
+    """Draw the tree of branches along the pseudotime, with the cells on it.
 
-    Each terminal state has a row. Cells spread across their branch as far as there are many: the width follows the
-    square root of the number of cells at that time, so that rare branches can be seen. A state without a branch of its
-    own is joined by a dashed line.
+    Each terminal state has a row. A branch is wider where there are more cells: the width follows the square root of
+    their number at that pseudotime, so that rare branches can be seen. A state without a branch of its own is joined by
+    a dashed line.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def tree(
     color_map
         Colours of numbers.
     size
-        Size of a cell, as in scanpy.
+        Size of a cell, as in scanpy. By default smaller with more cells.
     ax, show, return_fig
         As in scanpy: axes to draw on, whether to show the figure, and whether to return it.
 

@@ -46,7 +46,7 @@ def trends(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | list[Axes] | None:
-    """Smooth expression along pseudotime, a curve for each lineage, with bands of two standard errors (95 %).
+    """Draw smooth expression along pseudotime, a curve for each lineage, with bands of two standard errors (95 %).
 
     Parameters
     ----------
@@ -55,11 +55,12 @@ def trends(
     genes
         Names from `adata.var_names`.
     fate
-        One or several terminal states; by default all that have trends.
+        One or several terminal states. Default: all that have trends.
     panels
-        A panel for each `'gene'`, with a curve for each lineage; or for each `'fate'`, with a curve for each gene.
+        `'gene'`: a panel for each gene, with a curve for each lineage. `'fate'`: a panel for each lineage, with a curve
+        for each gene.
     n_cols
-        Panels side by side at most.
+        Panels in a row at most.
     key
         The `key_added` of the trends.
     ax, show, return_fig
@@ -128,9 +129,9 @@ def heatmap(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | list[Axes] | None:
-    """Genes by pseudotime, a panel for each lineage, sorted by where they peak.
+    """Draw genes by pseudotime, a panel for each lineage, sorted by where they peak.
 
-    Each gene is scaled from its least (0) to its largest value (1) over all panels. Genes that peak alike in all
+    Each gene is scaled from its lowest (0) to its highest value (1) over all panels. Genes that peak alike in all
     lineages come first, then those of each lineage, the early ones at the top.
 
     Parameters
@@ -138,11 +139,11 @@ def heatmap(
     adata
         Annotated data after :func:`~entropath_sc.tl.trends`.
     genes
-        Names from `adata.var_names`. Where there are too many to read, only some are written.
+        Names from `adata.var_names`. If there are too many to read, only some names are written.
     fate
-        One or several terminal states; by default all that have trends.
+        One or several terminal states. Default: all that have trends.
     color_map
-        As in scanpy.
+        Colours of the scaled expression.
     sort
         Sort genes by where they peak; otherwise they stay as given.
     key

@@ -180,7 +180,7 @@ class BlockedCells(Cells):
 
         for some in gen_batches(len(tasks), BLOCKS_AT_ONCE):
             yield from dask.compute(*tasks[some])
-            self.report(stage, some.stop, len(tasks))
+            self.report(f"{stage}, blocks", some.stop, len(tasks))
 
 
 def _store_block(X: np.ndarray, job: NearestNodes, token: str, store: BlockStore) -> tuple[BlockStore, str]:

@@ -30,7 +30,7 @@ Finding = tuple[str, bool, str, str]
 
 
 def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
-    """Say in plain sentences how far the results can be trusted, and what to do next.
+    """Check how far the results can be trusted, and what to do next, in plain sentences.
 
     Checks what has been computed so far, from the input to the terminal states. Nothing is written to `adata`.
 
@@ -98,7 +98,7 @@ def _graph(ordered: Ordered) -> Iterator[Finding]:
         "islands",
         loose <= MOST_LOOSE,
         f"{loose:.1%} of the cells have no firm link to the rest",
-        "Are there several cell types without cells between them? An order needs a continuum: keep one lineage, and "
+        "Are there several cell types without cells between them? Pseudotime needs a continuum: keep one lineage, and "
         "remove doublets and outliers.",
     )
 
@@ -122,14 +122,14 @@ def _order(ordered: Ordered) -> Iterator[Finding]:
         "direction",
         peaks.inside > 0.5,
         f"{peaks.inside:.0%} of the links of the last cells stay among them",
-        "Below half, the order has no direction: there may be no trajectory here.",
+        "Below half, the pseudotime has no direction: there may be no trajectory here.",
     )
     near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))[1:4]
     nearby = min(float(spearmanr(order, ordered.ensemble.order(near[i : i + 1]))[0]) for i in range(len(near)))
     yield (
         "nearby roots",
         nearby >= LEAST_NEARBY,
-        f"from a neighbour of the root the order agrees to {nearby:.2f}",
+        f"from a neighbour of the root the pseudotime agrees to {nearby:.2f}",
         "The root lies between branches: compare candidates with ep.tl.suggest_root, or give several barcodes.",
     )
     passing = _share_past_root(ordered, peaks)

@@ -11,6 +11,7 @@ from scipy.stats import false_discovery_control
 from .._keys import DEFAULT_KEY
 from ..core.trends import TEST_INTERVALS, Association, Contrast, associations, lineage_end, spline_basis
 from ._adata import Fields, check_object, keys_for, write
+from ._progress import finished
 from ._trends import Lineages, expression, read_lineages, warn_if_unfit
 
 # Cells that each of two branches needs to be compared.
@@ -26,13 +27,13 @@ def drivers(
     key_added: str = DEFAULT_KEY,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find genes that follow each fate, change along the order, or differ between two branches.
+    """Find genes that follow each fate, change along pseudotime, or differ between two branches.
 
-    A gene follows a fate if, among cells at the same pseudotime, those with a higher probability of the fate express
-    more of it. A gene that rises in all lineages alike follows none. Use normalised, log-transformed expression.
+    A gene follows a fate if cells with a higher probability of that fate express more of it, among cells at the same
+    pseudotime. A gene that rises in all lineages alike follows none. Use normalised, log-transformed expression.
 
-    The p values take the order and the fates as given. Both were made from the same genes, so p values rank genes
-    rather than prove them; with thousands of cells most are tiny, and the effect sizes tell more.
+    The p values take pseudotime and fates as given. Both were made from the same genes, so p values rank genes rather
+    than prove them. With thousands of cells most are tiny; look at the effect sizes.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
@@ -41,12 +42,12 @@ def drivers(
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime` and :func:`~entropath_sc.tl.fates`.
     fate
-        One or several terminal states; by default all.
+        One or several terminal states. Default: all.
     versus
-        Two terminal states: compare their branches instead, from where they part. Cells of a branch are those with a
-        membership of at least 0.5 in the one state and less in the other.
+        Two terminal states: compare their branches instead, from where they part. The cells of a branch have a
+        membership of at least 0.5 in one state and less in the other.
     layer
-        Where the expression is, by default `adata.X`.
+        Layer that holds the expression. Default: `adata.X`.
     key_added
         Prefix of the fields that are read and set.
     copy
@@ -54,18 +55,20 @@ def drivers(
 
     Returns
     -------
-    `None`, or the copy if `copy`. Sets one of the following fields; q values are p values after Benjamini and
+    `None`, or the copy if `copy`. Sets one of the following fields. The q values are p values after Benjamini and
     Hochberg, over all genes. Genes with NaN or inf have NaN.
 
     `adata.uns['entropath']['drivers']` : DataFrame
-        For each `state` all genes (`gene`), the one that follows it most closely first: `correlation` with the
-        probability of the fate at the same pseudotime, its `p` and `q`, the share of variance along the lineage that
-        pseudotime explains (`change`), `change_p` and `change_q`.
+        All genes (`gene`) for each `state`, those that follow it most closely first. The columns are:
+
+        - `correlation` with the probability of the fate at the same pseudotime, its `p` and `q`;
+        - `change`, the share of variance along the lineage that pseudotime explains, `change_p` and `change_q`.
     `adata.uns['entropath']['versus']` : DataFrame
-        With `versus`, all genes: `correlation` with being on the branch of the first state rather than the second, at
-        the same pseudotime; `p` and `q` that expression has any difference between the branches, constant or changing
-        with pseudotime. Genes of the first state come first, those of the second last. The two
-        states are in `adata.uns['entropath']['params']['drivers']['versus']`.
+        With `versus`, all genes; those of the first state come first, those of the second last. The two states are in
+        `adata.uns['entropath']['params']['drivers']['versus']`. The columns are:
+
+        - `correlation` with being on the branch of the first state, at the same pseudotime;
+        - `p` and `q`, whether expression differs between the branches at all, constantly or changing with pseudotime.
 
     Examples
     --------
@@ -100,7 +103,8 @@ def drivers(
         part = {"drivers": pd.concat(tables, ignore_index=True).astype({"state": "category"})}
     params = {"layer": layer, "versus": None if versus is None else np.array(versus, dtype=object)}
     done = write(adata, keys, Fields(params={"drivers": params}, parts=part), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {next(iter(part))!r} (adata.uns[{keys.uns!r}])")
+    summary = f"{adata.n_vars:,} genes along {lineages.fates.shape[1]} lineages, {adata.n_obs:,} cells"
+    finished(start, summary, f"{next(iter(part))!r} (adata.uns[{keys.uns!r}])")
     return done
 
 

@@ -15,7 +15,7 @@ from ._adata import Cells, Fields, cell_indices, check_object, keys_for, write
 from ._checks import check_choice, check_count, removed, settings_for, threads
 from ._graphs import refuse_landmarks, warn_of_residual
 from ._nodes import node_graph, stored_graph
-from ._progress import progress, say_if_compiling
+from ._progress import finished, progress, say_if_compiling
 from ._reference import pca_offset, row_marks
 
 PATHS = (
@@ -47,47 +47,49 @@ def embedding(
     n_jobs: int | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Embed cells by the free energies of all paths between them.
+    """Embed cells so that distances in the map follow all paths between them.
 
-    Up to `n_landmarks` cells are embedded directly. Of more cells, that many landmarks are embedded, and each cell is
-    placed among its nearest landmarks. The graph of all cells joins the landmarks where `adata` has neighbours. Without
-    neighbours, the cells around the landmarks join them, for which the representation is enough. A dask array is read
-    block by block, and gives coordinates that are a dask array.
+    Up to `n_landmarks` cells are embedded directly. Of more cells, `n_landmarks` landmarks are embedded, and each cell
+    is placed among its nearest landmarks. If `adata` has neighbours, the graph of all cells joins the landmarks.
+    Without neighbours, the cells around the landmarks join them. A dask array is read block by block, and the
+    coordinates are a dask array too.
 
     Parameters
     ----------
     adata
-        Annotated data with neighbours or a representation.
+        Annotated data with neighbours or a representation such as a PCA.
     n_components
-        Dimensions of the embedding.
+        Dimensions of the embedding. Use 3 for :func:`~entropath_sc.pl.interactive`.
     n_landmarks
-        Most cells that are embedded directly. More landmarks resolve finer branches; time grows with their cube.
+        Up to this number, all cells are embedded directly. More landmarks resolve finer branches; time grows with the
+        cube of their number.
     landmarks
-        How landmarks are chosen: `'farthest'` (default; farthest points, which cover sparse branches as well as dense
-        ones), `'kmeans'`, `'random'`, or a list of barcodes.
+        How landmarks are chosen. `'farthest'` (default) takes cells far from each other, which covers sparse branches
+        as well as dense ones. Others are `'kmeans'`, `'random'`, or a list of barcodes.
     include
-        Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`.
+        Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. Use it for rare cells.
     depth
-        How many neighbour distances a path may wander, by default 10. A larger depth averages over more paths, which
-        smooths noise and closes short cuts; a smaller one stays closer to shortest paths. Between 3 and 30 it hardly
-        matters (:func:`~entropath_sc.pl.depth`). With `preset='paper'` a number of steps, or `'knee'`.
+        How far paths may wander, in distances between neighbours. A larger depth averages over more paths, which
+        smooths noise. A smaller one stays closer to shortest paths. Between 3 and 30 it hardly matters
+        (:func:`~entropath_sc.pl.depth`). With `preset='paper'` it is a number of steps, or `'knee'`. Default: 10.
     mds
-        `'metric'` (default) or `'classical'` multidimensional scaling.
+        `'metric'` multidimensional scaling (default), or `'classical'`, which is faster and less accurate.
     n_project
-        Landmarks that each cell is placed among, by default 10. More smooth the map, but reach across folds.
+        Number of landmarks that each cell is placed among. A larger value smooths the map, but may reach across folds.
+        Default: 10.
     use_rep
-        Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one. By default the one behind the
+        Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one (`'X_scVI'`). Default: the one behind the
         neighbours, else `'X_pca'`.
     preset
-        `'paper'` is the method as published, `'heat'` the same in continuous time.
+        `'paper'` is the method as published. `'heat'` is the same in continuous time.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     random_state
         Seed of the choice of landmarks.
     store
-        For a dask array: a zarr store that keeps what each block gave, so that an interrupted call can go on.
+        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
     n_jobs
-        Threads to use, by default all. For a dask array its workers decide.
+        Number of threads; by default all. A dask array uses dask's workers instead.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -103,12 +105,12 @@ def embedding(
         The `chosen` depth; `depths` around it, and how alike they rank the cells (`agreement`); the paper's `entropy`
         curve with its `knee`, and the `knee_range` on shorter curves.
     `adata.uns['entropath']['embedding']` : dict
-        `stress`, Kruskal's `stress_1`, `iterations` and `converged`; and `rows`, by which
-        :func:`~entropath_sc.tl.project` recognises positions that have changed since.
+        `stress`, Kruskal's `stress_1`, `iterations` and `converged`. By `rows`, :func:`~entropath_sc.tl.project`
+        recognises positions that have changed since.
     `adata.uns['entropath']['landmarks']` : dict
         Where there are landmarks: the graph among them, and what :func:`~entropath_sc.tl.project` needs.
     `adata.uns['entropath']['pca_offset']` : array
-        Where cells are embedded in a PCA: what it took off, for cells that come without one.
+        Where cells are embedded in a PCA: the mean that it subtracted, for new cells without a PCA.
 
     Examples
     --------
@@ -129,7 +131,8 @@ def embedding(
     given = None if landmarks is None or rule is not None else np.sort(cell_indices(adata, landmarks, "landmarks"))
     included = None if include is None else cell_indices(adata, include, "include")
     start = logg.info("computing the EntroPath embedding")
-    say_if_compiling()
+    if mds == "metric":
+        say_if_compiling(layouts._guttman_rows)
     with threads(n_jobs), progress() as report:
         nodes = node_graph(
             adata,
@@ -184,7 +187,9 @@ def embedding(
         parts=parts,
     )
     done = write(adata, keys, fields.add(nodes.fields), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata.obsm)")
+    how = "embedded directly" if nodes.chosen is None else f"among {len(nodes.chosen):,} landmarks"
+    summary = f"{adata.n_obs:,} cells {how}, depth {found.depth.depth:g}"
+    finished(start, summary, f"{keys.coordinates!r}, coordinates (adata.obsm)")
     return done
 
 

@@ -13,7 +13,7 @@ from ..core import lineages
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_positive, warn
 from ._ordered import read_ordered, read_terminal
-from ._progress import progress
+from ._progress import finished, progress
 
 
 def fates(
@@ -24,10 +24,10 @@ def fates(
     key_added: str = DEFAULT_KEY,
     copy: bool = False,
 ) -> AnnData | None:
-    """Tell which terminal state each cell is on its way to.
+    """Give each cell the probability of each terminal state.
 
-    Of all paths that lead from the root to each state, on which does a cell lie? The probabilities are even at the root
-    and along the trunk, and one state takes over past a branch point, however far away its end is.
+    Of all paths from the root to each state, on which does a cell lie? At the root and along the trunk, all states are
+    equally likely. Past a branch point, the states behind it take over, however far away they are.
 
     Run :func:`~entropath_sc.tl.terminal_states` first.
 
@@ -36,10 +36,11 @@ def fates(
     adata
         Annotated data after :func:`~entropath_sc.tl.terminal_states`.
     prior
-        Probability of the states at the root: `'uniform'`, or a number for each state by name.
+        Probability of the states at the root: `'uniform'`, or a dict with a number for each state. Give numbers if you
+        know how often each fate is taken. A larger number raises that fate in all undecided cells.
     forward
-        Also store the forward walk: the random walk along all paths that is bound to reach a terminal state. CellRank
-        (`PrecomputedKernel`) and arrows on an embedding (:func:`~entropath_sc.pl.arrows`) read it.
+        Also store the forward walk: a random walk along all paths that is bound to reach a terminal state. CellRank
+        (`PrecomputedKernel`) and :func:`~entropath_sc.pl.arrows` read it.
     key_added
         Prefix of the fields that are read and set.
     copy
@@ -57,7 +58,7 @@ def fates(
         How far each cell lies on the way to each state: 1 on the trunk and on the state's own branch, near 0 on others.
         :func:`~entropath_sc.tl.trends` weights cells by it.
     `adata.obsm['entropath_passages']` : DataFrame
-        What they come from: -log of the weight of all paths to each state.
+        What both come from: -log of the weight of all paths to each state.
     `adata.uns['entropath']['fates']` : dict
         The `states`, their `prior`, and what :func:`~entropath_sc.tl.project` needs.
     `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`
@@ -84,8 +85,8 @@ def fates(
         graph = ordered.nodes.graph
         if forward and ordered.nodes.chosen is not None:
             raise ValueError(
-                "The forward walk is one of cells, and landmarks carried this order. Run `sc.pp.neighbors(adata)` and "
-                "`ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
+                "The forward walk is one of cells, and landmarks carried this pseudotime. Run "
+                "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
         passages = np.column_stack([ordered.ensemble.first_passages(nodes) for nodes in ends])
@@ -107,7 +108,8 @@ def fates(
         codes = adata.obs[keys.branch].astype("category").cat.codes.to_numpy()
         fields.parts["fates"] |= {"passages": passages, "branch": codes[ordered.nodes.chosen]}
     done = write(adata, keys, without_following(adata, keys, "fates").add(fields).add(ordered.nodes.fields), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.fates!r}, fate probabilities (adata.obsm)")
+    summary = f"{adata.n_obs:,} cells, {len(names)} terminal states"
+    finished(start, summary, f"{keys.fates!r}, fate probabilities (adata.obsm)")
     return done
 
 

@@ -161,7 +161,7 @@ def make_graph(
     if len(outliers):
         warn(
             f"Outlying cells ({len(outliers)}), more than {STEP_RANGE:g} typical neighbour distances away from all "
-            f"others: {named(outliers, 5)}. They hardly change the order of the others; consider removing them."
+            f"others: {named(outliers, 5)}. They hardly change the pseudotime of the others; consider removing them."
         )
     graph, bandwidths = graph_of_cells(distances, X, decay=settings.decay, bandwidth=settings.bandwidth)
     kernel = Kernel.fitted(settings.decay, settings.bandwidth, distances.data, bandwidths)

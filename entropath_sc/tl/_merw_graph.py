@@ -38,31 +38,34 @@ def merw_graph(
 ) -> AnnData | None:
     """Make the graph of all cells that paths lead through.
 
-    Reads the neighbours that :func:`scanpy.pp.neighbors` wrote. Where there are none, or where you give `use_rep`,
-    `n_pcs` or `n_neighbors`, it searches neighbours in `use_rep` (by default `adata.obsm['X_pca']`): exactly up to
-    about eight thousand cells, with pynndescent above. The other tools make this graph when they need it; call this
-    function to change its options.
+    The other tools make this graph when they need it. Call this function to change its options.
+
+    It reads the neighbours that :func:`scanpy.pp.neighbors` wrote. If there are none, or if you give `use_rep`, `n_pcs`
+    or `n_neighbors`, it searches for neighbours in `use_rep`. The search is exact up to about 8,000 cells and uses
+    pynndescent above.
 
     Parameters
     ----------
     adata
-        Annotated data with neighbours or a representation.
+        Annotated data with neighbours or a representation such as a PCA.
     neighbors_key
-        Where scanpy stored the neighbours: the `key_added` of `sc.pp.neighbors`. By default `'neighbors'`.
+        Where scanpy stored the neighbours: the `key_added` of `sc.pp.neighbors`. Default: `'neighbors'`.
     use_rep
-        Search neighbours in this field of `adata.obsm` (or `'X'`) instead of reading them.
+        Search for neighbours in this field of `adata.obsm` (or `'X'`) instead of reading them. Give an integrated
+        representation here, such as `'X_scVI'`. Default: `'X_pca'`.
     n_pcs
-        Search neighbours in this many leading columns of the representation.
+        Search for neighbours in the first `n_pcs` columns of the representation. More columns keep finer differences
+        and more noise. Default: all.
     n_neighbors
-        Search neighbourhoods of this size, which counts the cell itself as scanpy does. By default 15, where there are
-        none to read.
+        Size of the neighbourhoods, which counts the cell itself as scanpy does. Raise it if the graph falls into
+        pieces. A larger value smooths more, but can join branches that lie close together. Default: 15.
     decay
-        The affinity of two cells is exp(-(d/s)^decay), with d their distance and s the bandwidth. A larger decay cuts
-        off long edges more sharply. By default 3.
+        The affinity of two cells is exp(-(d/s)^decay), with d their distance and s the bandwidth. A larger value cuts
+        off long edges more sharply. There is rarely a reason to change it. Default: 3.
     bandwidth
-        How s follows the density: `'fixed'` is one length for all cells, `'adaptive'` follows each cell's own
-        neighbourhood, `'tempered'` (default) lies half way and keeps distances best. `'larger'` takes the larger of
-        both cells' own lengths, as the paper's α-decay kernel does.
+        How the bandwidth follows the density of cells. `'fixed'` is one length for all cells. `'adaptive'` is a length
+        for each cell, from its own neighbourhood. `'tempered'` (default) lies half way and keeps distances best.
+        `'larger'` takes the larger length of the two cells, as the paper's α-decay kernel does.
     direction
         Name of the velocities. In `adata.layers` they are velocities of genes, such as scVelo's `'velocity'`; the
         loadings of the PCA make them velocities of components. In `adata.obsm` they are in the space of the
@@ -70,24 +73,24 @@ def merw_graph(
         scVelo's velocity graph, or couplings between time points. Pseudotime, terminal states, fates and
         :func:`~entropath_sc.tl.suggest_root` then follow the arrows. Coordinates do not.
     strength
-        How much a step against the arrows costs, by default 64 for a typical step straight back. 0 is the undirected
-        graph. A smaller value trusts velocities less; from 32 on it hardly matters.
+        How much a step against the arrows costs. 0 is the undirected graph. A smaller value trusts velocities less;
+        from 32 on it hardly matters. Default: 64, for a typical step straight back.
     confidence
         Column of `adata.obs` with the weight of each cell's velocity, such as scVelo's `'velocity_confidence'`.
     time_key
         Column of `adata.obs` with the time when cells were collected: numbers, an ordered category, or names with one
         number, such as `'E8.5'`. A step back by one time point costs `strength`.
     disconnected
-        The graph must be in one piece. `'bridge'` joins several by their shortest bridges and warns, `'error'` refuses.
+        What to do if the graph is in several pieces. `'bridge'` (default) joins them by their shortest bridges and
+        warns. `'error'` stops instead, which suits a pipeline.
     transitions
-        Also store the transition matrix of the walk. The walk has no direction, so neither its stationary distribution
-        nor terminal states that other tools find on it mean anything: for these, use
-        `ep.tl.fates(adata, forward=True)`.
+        Also store the transition matrix of the walk. This walk has no direction: its stationary distribution, and
+        terminal states found on it, mean nothing. For CellRank use `ep.tl.fates(adata, forward=True)` instead.
     preset
-        `'paper'` takes the paper's kernel for cells (`decay=40`, `bandwidth='larger'`) and also computes the maximum
+        `'paper'` takes the paper's kernel for cells (`decay=40`, `bandwidth='larger'`). It also computes the maximum
         entropy random walk of that graph.
     key_added
-        Prefix of the fields that are set.
+        Prefix of the fields that are set. Change it to keep several results in one object.
     random_state
         Seed of the neighbour search.
     copy

@@ -18,10 +18,12 @@ from ..core.graph import Bridges, Graph
 from ..core.nodes import Nodes
 from ..core.pipeline import N_LANDMARKS, Order, Settings, landmark_graph
 from ..core.progress import Report
+from ..core.search import _search
 from ._adata import Fields, cells_of, fingerprint
 from ._blocks import is_lazy
 from ._checks import warn
 from ._graphs import CellGraph, asked_for, cell_graph, content, described, source_of_graph
+from ._progress import say_if_compiling
 
 AS_IT_IS = Frame()
 
@@ -89,6 +91,7 @@ def node_graph(
             "Landmarks need positions, and what the neighbours were searched in is not in `adata`. Put it back, name "
             "another representation with `use_rep=`, or raise `n_landmarks` above the number of cells."
         )
+    say_if_compiling(_search)
     frame = AS_IT_IS if is_lazy(source.X) else Frame.of(source.X)
     cells = cells_of(source.X, frame, report, store)
     made = of_cells() if joined and not is_lazy(source.X) else None
@@ -115,7 +118,7 @@ def warn_of_components(bridges: Bridges, what: str) -> None:
     if len(bridges.component_sizes) > 1:
         warn(
             f"The {what} form {described(bridges.component_sizes)}. They are joined by their shortest bridges; do not "
-            "trust distances, nor the order, across a bridge. Remove cells far from all others first."
+            "trust distances, nor the pseudotime, across a bridge. Remove cells far from all others first."
         )
 
 

@@ -13,9 +13,10 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, FOLLOWING, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
+from ..core.search import _search
 from ._adata import Fields, carried_labels, cells_of, check_object, keys_for, named, representation, write
 from ._checks import threads, warn
-from ._progress import progress
+from ._progress import finished, progress, say_if_compiling
 from ._reference import Reference, pca_offset, read_order, read_reference
 
 # Loadings of one PCA agree to rounding; those of two PCAs differ by far more than this.
@@ -36,30 +37,32 @@ def project(
     n_jobs: int | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Place new cells in the embedding, and in the order, of a reference.
+    """Place new cells in the embedding and the pseudotime of a reference.
 
-    Each new cell gets the weighted mean of what its nearest embedded cells of the reference have. Its pseudotime
-    follows from its nearest cells, by the equation that orders the reference's own cells. The reference does not
-    change. It needs no expression matrix, only the fields that the other tools set and the representation they used.
+    Each new cell gets the weighted mean of the coordinates of its nearest cells, or landmarks, in the reference. Its
+    pseudotime and fates follow from them by the equation that holds for the reference's own cells. The reference does
+    not change. It needs no expression matrix, only the fields that the other tools set and the representation they
+    used.
 
     Parameters
     ----------
     adata_new
         New cells, with the same representation as the reference: the same principal components, not merely as many.
     adata_ref
-        Cells on which :func:`~entropath_sc.tl.embedding` has been run, and :func:`~entropath_sc.tl.pseudotime` if the
-        new cells are to be ordered too.
+        Reference after :func:`~entropath_sc.tl.embedding`, and after :func:`~entropath_sc.tl.pseudotime` if new cells
+        shall have a pseudotime too.
     labels
-        Columns of `adata_ref.obs` to carry over: categories by the largest weight, numbers by weighted mean.
+        Columns of `adata_ref.obs` to transfer: for categories the one with the largest weight among the nearest cells,
+        for numbers the weighted mean.
     use_reference_pca
         Compute the representation from `adata_new.X` with the loadings in `adata_ref.varm['PCs']`, and store it as
         `adata_new.obsm['X_pca']`. `adata_new.X` must be normalised as the reference was.
     key_added
         Prefix of the fields that are read in the reference, and set in the new cells.
     store
-        For a dask array: a zarr store that results are streamed to, so that an interrupted call can go on.
+        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
     n_jobs
-        Threads to use; by default all. For a dask array its workers decide.
+        Number of threads; by default all. A dask array uses dask's workers instead.
     copy
         Return a copy instead of writing to `adata_new`.
 
@@ -70,7 +73,7 @@ def project(
     `adata_new.obsm['X_entropath']` : float32
         Coordinates.
     `adata_new.obs['entropath_pseudotime']`, `adata_new.obs['entropath_potential']` : float
-        Order and free energy, if the reference has them.
+        Pseudotime, scaled and not, if the reference has it.
     `adata_new.obsm['entropath_fates']`, `adata_new.obsm['entropath_membership']`,
     `adata_new.obsm['entropath_passages']` : DataFrame
         Fates, as :func:`~entropath_sc.tl.fates` gives them, if the reference has them.
@@ -78,7 +81,7 @@ def project(
         Plasticity, and the branch that most of the nearest cells are on, if the reference has fates.
     `adata_new.obs['entropath_remoteness']` : float
         Distance to the nearest embedded cell of the reference, relative to how far that one is from its neighbours.
-        Cells like those of the reference are around 1 or below; well above, coordinates and order mean little.
+        Cells like those of the reference have about 1 or less. Well above 1, coordinates and pseudotime mean little.
     `adata_new.obs['entropath_<label>']`, `adata_new.obs['entropath_<label>_share']`
         For each of `labels`, the value, and for categories its share of the weight.
     `adata_new.uns['entropath']['params']` : dict
@@ -104,6 +107,7 @@ def project(
     keys_for(adata_new, key_added, "embedding", "project", labels=labels)
     reference, order = read_reference(adata_ref, keys), read_order(adata_ref, keys)
     start = logg.info("projecting cells onto a reference")
+    say_if_compiling(_search)
     projection = _projection(adata_ref, reference, labels)
     scores, found_order = None, None
     with threads(n_jobs), progress() as report:
@@ -142,7 +146,8 @@ def project(
             "normalised in the same way, and batch effects removed?"
         )
     done = write(adata_new, keys, fields, copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {keys.coordinates!r}, coordinates (adata_new.obsm)")
+    where = f"{len(reference.coordinates):,} {'cells' if reference.all_cells else 'landmarks'} of the reference"
+    finished(start, f"{adata_new.n_obs:,} cells among {where}", f"{keys.coordinates!r}, coordinates (adata_new.obsm)")
     return done
 
 

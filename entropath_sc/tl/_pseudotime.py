@@ -43,35 +43,36 @@ def pseudotime(
 ) -> AnnData | None:
     """Order cells by all paths that lead to the root.
 
-    A cell comes later, the less weight all paths from it to the root have. Paths lead through the graph of all cells
-    where `adata` has neighbours, at any number of cells. Without neighbours, 2,000 landmarks carry the order of more
-    cells than that. No embedding is needed, and one that was run before changes nothing.
+    A cell has a small pseudotime if many short paths lead from it to the root, and a large one if paths are few or
+    long. If `adata` has neighbours, paths lead through the graph of all cells, at any number of cells. Without
+    neighbours, landmarks carry the pseudotime of more than 2,000 cells. No embedding is needed, and an earlier one
+    changes nothing.
 
     Parameters
     ----------
     adata
-        Annotated data with neighbours or a representation.
+        Annotated data with neighbours or a representation such as a PCA.
     root
-        Where the order begins: a barcode, or a list of barcodes, which all get 0. `('obs column', 'category')` finds
-        one root in the category: the cell deepest inside it, farthest from all cells outside. By default
-        `adata.uns['iroot']`, else the most upstream cell of a directed graph (:func:`~entropath_sc.tl.suggest_root`).
+        Where the pseudotime is 0: a barcode, or a list of barcodes. `('obs column', 'category')` finds one root in the
+        category: the cell deepest inside it, farthest from all cells outside. Default: `adata.uns['iroot']`,
+        or the most upstream cell of a graph with a direction. :func:`~entropath_sc.tl.suggest_root` lists candidates.
     terminal
-        Cells where the order ends, given as barcodes or as a category. Cells near one come later; branches without one
-        stay as they are.
+        Cells where the pseudotime ends, given as barcodes or as a category. Cells near one come later. Branches without
+        one stay as they are. Not needed for :func:`~entropath_sc.tl.terminal_states`, which finds ends itself.
     depth
-        How many neighbour distances a path may wander, by default 10, as in :func:`~entropath_sc.tl.embedding`. A
-        larger depth averages over more paths; between 3 and 30 it hardly matters.
+        How far paths may wander, in distances between neighbours, as in :func:`~entropath_sc.tl.embedding`. A larger
+        depth smooths more. Between 3 and 30 it hardly matters. Default: 10.
     scaling
-        Scale the order to [0, 1] linearly (`'minmax'`) or by rank (`'rank'`).
+        Scale the pseudotime to [0, 1] linearly (`'minmax'`), or by rank (`'rank'`), which spreads cells evenly.
     n_landmarks
-        Let this many landmarks carry the order, those that :func:`~entropath_sc.tl.embedding` chooses. Single false
-        neighbours then count less; fine branches may be lost.
+        Let this many landmarks carry the pseudotime. Use it if single false neighbours mislead the paths. Fewer
+        landmarks smooth more, and may lose fine branches. Default: all cells where there are neighbours.
     preset
-        `'paper'` is the method as published, `'heat'` the same in continuous time.
+        `'paper'` is the method as published. `'heat'` is the same in continuous time.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     store
-        For a dask array: a zarr store that keeps what each block gave, so that an interrupted call can go on.
+        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -80,13 +81,12 @@ def pseudotime(
     `None`, or the copy if `copy`. Sets the following fields:
 
     `adata.obs['entropath_pseudotime']` : float
-        Order in [0, 1]; 0 at the root and at the first of the other cells.
+        Pseudotime in [0, 1]; 0 at the root and at the first of the other cells.
     `adata.obs['entropath_potential']` : float
-        The free energy that it came from: -log of the weight of all paths that lead to the root.
+        The pseudotime before scaling: -log of the weight of all paths to the root.
     `adata.uns['entropath']['pseudotime']` : dict
-        `roots` and `terminals` as barcodes, whether `'cells'` or `'landmarks'` carried the order (`on`), the `depth`,
-        the largest relative error of the equation that was solved (`residual`), and what
-        :func:`~entropath_sc.tl.project` needs; it recognises by `rows` what has changed since.
+        `roots` and `terminals` as barcodes, the `depth`, and whether `'cells'` or `'landmarks'` carried it (`on`).
+        `residual` is the largest relative error of the equation. The rest is for :func:`~entropath_sc.tl.project`.
 
     Examples
     --------

@@ -6,12 +6,13 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import find_peaks, firm_edges, tree_of
+from ..core.progress import Report
 from ..core.stability import repeat_map, repeat_order
 from ._adata import Fields, check_object, keys_for, representation, write
 from ._checks import check_count
 from ._nodes import restored_graph
 from ._ordered import Ordered, read_ordered, read_terminal
-from ._progress import progress
+from ._progress import finished, progress
 from ._reference import read_reference
 
 
@@ -25,16 +26,16 @@ def stability(
 ) -> AnnData | None:
     """Measure how far pseudotime, fates, branches and coordinates can be trusted, cell by cell.
 
-    Each repeat leaves out 20 % of the cells and starts from a cell next to the root. What a repeat should not change,
-    but does, is not in the data. Measures what has been computed: the pseudotime, and the terminal states, the fates
-    and the embedding if there are any.
+    Each repeat leaves out 20 % of the cells and starts from a cell next to the root. A result that changes with this is
+    not firm. The function measures what has been computed: the pseudotime, and if they are there the terminal states,
+    the fates and the embedding.
 
     Parameters
     ----------
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime`.
     n_repeats
-        How many repeats. More give steadier figures.
+        How many repeats. More give steadier figures and take longer.
     key_added
         Prefix of the fields that are read and set.
     random_state
@@ -91,8 +92,10 @@ def stability(
         near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))
         roots = ordered.roots if len(ordered.roots) > 1 else None
         chosen = [near[r % len(near)][None] if roots is None else roots for r in range(n_repeats)]
-        found = repeat_order(graph, ordered.ensemble.depth, ordered.order, chosen, firm, tree, ends, random_state)
-        moved = _moved(adata, keys, ordered, n_repeats, random_state)
+        found = repeat_order(
+            graph, ordered.ensemble.depth, ordered.order, chosen, firm, tree, ends, random_state, report
+        )
+        moved = _moved(adata, keys, ordered, n_repeats, random_state, report)
     columns: dict[str, np.ndarray | None] = {keys.pseudotime_sd: ordered.on_cells(found.pseudotime_sd)}
     columns[keys.fates_sd] = ordered.on_cells(found.fates_sd.max(axis=1)) if ends else None
     columns[keys.same_branch] = None if tree is None else ordered.on_cells(found.same_branch)
@@ -101,15 +104,14 @@ def stability(
     fields = Fields(obs=columns, params={"stability": {"n_repeats": n_repeats, "random_state": random_state}})
     fields.parts["stability"] = part
     done = write(adata, keys, fields.add(ordered.nodes.fields), copy=copy)
-    logg.info(
-        f"    pseudotime agrees with itself to {found.agreement.mean():.3f}",
-        time=start,
-        deep=f"added\n    {keys.pseudotime_sd!r} (adata.obs)",
-    )
+    summary = f"{n_repeats} repeats of {adata.n_obs:,} cells, whose pseudotimes agree to {found.agreement.mean():.3f}"
+    finished(start, summary, f"{keys.pseudotime_sd!r} and others (adata.obs)")
     return done
 
 
-def _moved(adata: AnnData, keys: Keys, ordered: Ordered, n_repeats: int, seed: int) -> np.ndarray | None:
+def _moved(
+    adata: AnnData, keys: Keys, ordered: Ordered, n_repeats: int, seed: int, report: Report
+) -> np.ndarray | None:
     """How far cells move in the embedding: those embedded, and others as the nearest landmark does."""
     entry = adata.uns[keys.uns]
     if entry["params"].get("embedding", {}).get("preset") != "default":
@@ -119,7 +121,7 @@ def _moved(adata: AnnData, keys: Keys, ordered: Ordered, n_repeats: int, seed: i
     reference = read_reference(adata, keys)
     if graph.n_nodes != len(reference.coordinates):
         return None  # the embedding is one of all cells, and landmarks carried the order
-    moved = repeat_map(graph, depth, reference.coordinates, n_repeats, seed)
+    moved = repeat_map(graph, depth, reference.coordinates, n_repeats, seed, report)
     if landmarks is None:
         return moved
     X = representation(adata, reference.use_rep, reference.nodes.positions.shape[1])[0]

@@ -47,27 +47,32 @@ def suggest_root(
     Parameters
     ----------
     adata
-        Annotated data with neighbours or a representation.
+        Annotated data with neighbours or a representation such as a PCA.
     within
-        `('obs column', 'category')` to choose the root from, such as `('cell_type', 'stem cell')`.
+        `('obs column', 'category')` to choose the root from, such as `('cell_type', 'stem cell')`. Give it if you know
+        the earliest cell type.
     groupby
-        Column of `adata.obs` that tells which cells the candidates are.
+        Column of `adata.obs` that names the cells around each candidate.
     markers
-        Genes that early cells express. Candidates are sorted by their mean expression, as z-scores.
+        Genes that early cells express. Candidates are sorted by their mean z-score, the highest first.
     layer
-        Layer to take the expression from; by default `adata.X`.
+        Layer that holds the expression. Default: `adata.X`.
     n_candidates
-        At most how many candidates to list.
+        The largest number of candidates to list.
     key_added
         Prefix of the graph that is read.
 
     Returns
     -------
-    A table with a row for each candidate, the barcodes as its index: `group`, the most frequent label around it;
-    `markers`, the mean z-score of the markers around it; `n_genes`, the mean number of expressed genes around it, which
-    tends to be larger in early cells; `nearby`, the rank correlation of the pseudotime with that from the cells next to
-    the candidate (the least of them); and `first`, that with the pseudotime from the first candidate. With a direction
-    also `confidence`: how often the most upstream cell is near this one when a fifth of the cells is left out.
+    A table with a row for each candidate and its barcode as the index. The columns are:
+
+    - `group`: the most frequent label around it;
+    - `markers`: the mean z-score of the markers around it;
+    - `n_genes`: the mean number of expressed genes around it, which tends to be larger in early cells;
+    - `nearby`: the rank correlation of the pseudotime with that from the cells next to it (the lowest);
+    - `first`: the rank correlation with the pseudotime from the first candidate;
+    - `confidence`, with a direction: how often the most upstream cell is near this one, if a fifth of the cells is
+      left out.
 
     Examples
     --------

@@ -11,10 +11,11 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
+from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, warn
 from ._ordered import Ordered, read_ordered
-from ._progress import progress
+from ._progress import finished, progress
 
 TRUNK = "trunk"
 
@@ -31,11 +32,11 @@ def terminal_states(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find where the order ends, and the tree of branches that leads there.
+    """Find where the pseudotime ends, and the tree of branches that leads there.
 
-    A terminal state is a peak of the pseudotime that stands on a branch of its own: at least 10 cells, with more of
-    their links to each other than to all other cells. A line has one, a cloud none. Early cells are never terminal,
-    unless the root lies inside a branch, which gives a warning.
+    A terminal state is a peak of the pseudotime on a branch of its own. The branch has at least 10 cells, which are
+    linked more to each other than to all other cells. A line has one terminal state, a cloud none. Early cells are
+    never terminal, unless the root lies inside a branch, which gives a warning.
 
     Run :func:`~entropath_sc.tl.pseudotime` first.
 
@@ -44,18 +45,19 @@ def terminal_states(
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime`.
     groupby
-        Column of `adata.obs` to name the states by: each gets the most frequent label among its cells. Without it
+        Column of `adata.obs` that names the states: each gets the most frequent label among its cells. Without it,
         states are called `'end 1'`, `'end 2'` and so on, the most distinct first.
     n_states
-        How many states to find: the most distinct ones. By default as many as there are; 0 finds none.
+        How many states to find, the most distinct first. Default: all that are there. 0 finds none.
     terminal
-        States to add by hand, each a name with a barcode (which stands for the 10 cells nearest to it), a list of
-        barcodes, or `('obs column', 'category')`. Use it for rare ends of fewer than 10 cells, or without a branch of
-        their own. A state on the branch of a found one replaces it.
+        States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
+        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends without a branch of their own. A
+        state on the branch of a found one replaces it.
     names
-        New names of states that were found; None removes a state.
+        New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
-        How many random samples of 80 % of the cells to search again, for `found_again`. 0 skips this.
+        How many random samples of 80 % of the cells to search again, for `found_again`. More give a steadier share.
+        0 skips this and saves time.
     key_added
         Prefix of the fields that are read and set.
     random_state
@@ -68,19 +70,23 @@ def terminal_states(
     `None`, or the copy if `copy`. Sets the following fields:
 
     `adata.obs['entropath_terminal']` : categorical
-        The cells that stand for each state (10 each, the nearest to its peak); missing for all others.
+        The 10 cells nearest to the peak of each state; missing for all other cells.
     `adata.obs['entropath_branch']` : categorical
-        The branch of each cell. A branch has the name of the state that it leads to, or of several joined by `' + '`;
-        the first one is `'trunk'`.
+        The branch of each cell. A branch has the name of the state that it leads to, or of several joined by `' + '`.
+        The first one is `'trunk'`.
     `adata.obs['entropath_branch_position']` : float
         How far along its branch a cell is, from 0 to 1.
     `adata.obs['entropath_at_branch_point']` : bool
         Whether a cell has neighbours on another branch.
     `adata.uns['entropath']['terminal_states']` : DataFrame
-        For each state its latest `cell`, the number of cells on its branch (`n_cells`), how far the order rises above
-        the branch point (`persistence`, in the units of `obs['entropath_potential']`), the share of its links that stay
-        on the branch (`inside`), the share of resamples that find it again (`found_again`), its `pseudotime`, and
-        whether it was `given`.
+        A row for each state, with these columns:
+
+        - `cell`: its latest cell, and the `pseudotime` of that cell;
+        - `n_cells`: the number of cells on its branch;
+        - `persistence`: how far `obs['entropath_potential']` rises above the branch point;
+        - `inside`: the share of the branch's links that stay on it;
+        - `found_again`: the share of resamples that find it again;
+        - `given`: whether it was added by hand.
     `adata.uns['entropath']['tree']` : dict
         DataFrames `nodes` (root, branch points and tips) and `edges` (parent, child, branch, length, n_cells). With
         networkx: `nx.from_pandas_edgelist(tree['edges'], 'parent', 'child', True, nx.DiGraph)`.
@@ -108,7 +114,7 @@ def terminal_states(
     start = logg.info("finding terminal states")
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
-        ends = _found(ordered, n_states, n_resamples, random_state)
+        ends = _found(ordered, n_states, n_resamples, random_state, report)
     found = _named(ends.nodes, ordered, labels)
     kept = _renamed(found, names or {})
     tips = [new or old for old, new in zip(found, kept, strict=True)]
@@ -135,11 +141,8 @@ def terminal_states(
     done = write(
         adata, keys, without_following(adata, keys, "terminal_states").add(fields).add(ordered.nodes.fields), copy=copy
     )
-    logg.info(
-        f"    found {named(states) if states else 'none'}",
-        time=start,
-        deep=f"added\n    {keys.terminal!r}, terminal states (adata.obs)",
-    )
+    summary = f"{len(states)} terminal states ({named(states)})" if states else "no terminal state"
+    finished(start, f"{summary} of {adata.n_obs:,} cells", f"{keys.terminal!r}, terminal states (adata.obs)")
     return done
 
 
@@ -158,7 +161,7 @@ class Ends:
     found_again: np.ndarray
 
 
-def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) -> Ends:
+def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, report: Report) -> Ends:
     graph, weights = ordered.nodes.graph, ordered.weights
     if (n_components := len(graph.bridges.component_sizes)) > 1:
         warn(
@@ -172,16 +175,18 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int) 
         if n_states is None:
             warn(
                 "No terminal state was found: the last cells have more links to all others than to each other, so the "
-                "order has no direction. Is there a trajectory, and is the root at its beginning?"
+                "pseudotime has no direction. Is there a trajectory, and is the root at its beginning?"
             )
         return Ends(peaks, [], tree_of(peaks, [], firm, weights), [], [], np.empty(0))
     if n_states is not None and len(splits) + 1 < n_states:
-        raise ValueError(f"n_states={n_states}, but the order has only {len(splits) + 1} peaks of 10 cells or more.")
+        raise ValueError(
+            f"n_states={n_states}, but the pseudotime has only {len(splits) + 1} peaks of 10 cells or more."
+        )
     tree = tree_of(peaks, splits, firm, weights)
     regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
     tops = [peaks.top, *(split.peak for split in splits)]
     nodes = [ordered.nearest(top, region) for top, region in zip(tops, regions, strict=True)]
-    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed)
+    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed, report)
     return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
 
 

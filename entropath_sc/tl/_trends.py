@@ -15,6 +15,7 @@ from ..core.trends import lineage_end
 from ..core.trends import trends as fitted_trends
 from ._adata import Fields, check_object, keys_for, named, write
 from ._checks import check_count, warn
+from ._progress import finished
 
 
 def trends(
@@ -29,9 +30,9 @@ def trends(
 ) -> AnnData | None:
     """Smooth the expression of genes along the pseudotime of each lineage.
 
-    A curve is a penalised cubic spline. Each cell is weighted by its membership in the lineage, and generalised
-    cross-validation chooses how smooth the curve of each gene is. Use normalised, log-transformed expression. The
-    standard error takes the order and the lineages as given.
+    Each curve is a penalised cubic spline. Cells are weighted by their membership in the lineage, and generalised
+    cross-validation chooses how smooth each curve is. Use normalised, log-transformed expression. The standard error
+    takes pseudotime and lineages as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
@@ -40,13 +41,13 @@ def trends(
     adata
         Annotated data after :func:`~entropath_sc.tl.pseudotime` and :func:`~entropath_sc.tl.fates`.
     genes
-        Names from `adata.var_names`; by default all genes.
+        Names from `adata.var_names`. Default: all genes, which takes longer and more memory.
     fate
-        One or several terminal states; by default all.
+        One or several terminal states. Default: all.
     layer
-        Where the expression is, by default `adata.X`.
+        Layer that holds the expression. Default: `adata.X`.
     n_points
-        Points of each curve.
+        Points of each curve. More give a finer curve, not a less smooth one.
     key_added
         Prefix of the fields that are read and set.
     copy
@@ -102,7 +103,8 @@ def trends(
     }
     params = {"layer": layer, "n_points": n_points, "n_genes": len(chosen)}
     done = write(adata, keys, Fields(varm=varm, params={"trends": params}, parts={"trends": part}), copy=copy)
-    logg.info("    finished", time=start, deep=f"added\n    {named(at)}, smooth expression (adata.varm)")
+    summary = f"{len(chosen):,} genes along {len(names)} lineages, {adata.n_obs:,} cells"
+    finished(start, summary, f"{named(at)}, smooth expression (adata.varm)")
     return done
 
 
