@@ -11,7 +11,7 @@ from conftest import graph_of
 from sklearn.neighbors import kneighbors_graph
 
 import entropath_sc as ep
-from entropath_sc.core import lineages
+from entropath_sc.core import lineages, sparse
 from entropath_sc.core.ensemble import PathEnsemble
 
 
@@ -445,3 +445,15 @@ def test_a_dask_array_gives_the_fates_of_memory():
         ep.tl.fates(cells)
     np.testing.assert_array_equal(lazy.obsm["entropath_fates"], adata.obsm["entropath_fates"])
     assert (lazy.obs["entropath_branch"] == adata.obs["entropath_branch"]).all()
+
+
+def test_parts_of_matrices_are_those_of_slices_and_products():
+    A = sp.random(60, 60, 0.15, format="csr", random_state=1)
+    A = (A + A.T).tocsr()
+    A.sort_indices()
+    nodes = np.flatnonzero(np.random.default_rng(0).random(60) < 0.6)
+    np.testing.assert_array_equal(sparse.submatrix(A, nodes).toarray(), A[nodes][:, nodes].toarray())
+    links = (A != 0).astype(int)
+    for least in (1, 3):
+        expected = (links @ links).toarray()[A.nonzero()] >= least
+        np.testing.assert_array_equal(sparse.have_common(A, least), expected)

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
-from sklearn.utils import gen_batches
 
 from .ensemble import PathEnsemble
 from .graph import Graph
+from .sparse import have_common, submatrix
 
 # An end has at least this many cells, and this many stand for it. From simulated trees with outliers; not varied since.
 END_CELLS = 10
@@ -22,8 +22,6 @@ FIRM_WEIGHT = 0.2
 FIRM_COMMON = 2
 # The share of the cells that each resampling keeps, as is usual for samples without replacement.
 RESAMPLED = 0.8
-# Rows of a product that counts common neighbours, which bounds its memory.
-_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,10 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
     A, rows = graph.affinity, graph.rows
     weight = A.data * ensemble.scale[rows] * ensemble.scale[A.indices]
     average = A.shape[0] / max(A.nnz, 1)
-    edges = sp.csr_matrix((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
-    parts = [(edges[some] @ edges).multiply(edges[some]) for some in gen_batches(A.shape[0], _ROWS)]
-    common = sp.vstack(parts).tocsr() >= FIRM_COMMON
-    strong = sp.csr_matrix((weight >= FIRM_WEIGHT * average, A.indices, A.indptr), shape=A.shape)
-    return strong.multiply(common).astype(np.float32).tocsr()
+    firm = (weight >= FIRM_WEIGHT * average) & have_common(A, FIRM_COMMON)
+    found = sp.csr_matrix((firm.astype(np.float32), A.indices.copy(), A.indptr.copy()), shape=A.shape)
+    found.eliminate_zeros()
+    return found
 
 
 def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
@@ -98,7 +95,6 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     members = [[i] for i in range(len(tops))]
     values_in = np.split(u[np.argsort(basin, kind="stable")], np.cumsum(np.bincount(basin))[:-1])
     component, peak, supported = np.arange(len(tops)), tops.copy(), np.zeros(len(tops), dtype=bool)
-    degree = np.asarray(weights.sum(axis=1)).ravel()
 
     def found(i: int) -> int:
         while component[i] != i:
@@ -133,7 +129,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
                     float(height),
                     int(inside[saddle]),
                     float(u[peak[j]] - height),
-                    _share_inside(weights, degree, nodes),
+                    _share_inside(weights, nodes),
                     nodes,
                     above(i, height),
                 )
@@ -146,7 +142,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     top = peak[found(0)]
     last = inside[u > 0.5 * (np.median(u) + u[top])]
     splits.sort(key=lambda split: -split.persistence)
-    return Peaks(int(inside[top]), splits, _share_inside(weights, degree, last))
+    return Peaks(int(inside[top]), splits, _share_inside(weights, last))
 
 
 def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -164,11 +160,10 @@ def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]
 
 def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of basins that touch, the highest pass first, and the node that each pass is at."""
-    rows = np.repeat(np.arange(len(u)), np.diff(firm.indptr))
-    lower = np.where(u[rows] < u[firm.indices], rows, firm.indices)
-    one, other = basin[rows], basin[firm.indices]
-    apart = one < other
-    one, other, lower = one[apart], other[apart], lower[apart]
+    apart = np.flatnonzero(np.repeat(basin, np.diff(firm.indptr)) < basin[firm.indices])
+    rows, columns = np.searchsorted(firm.indptr, apart, side="right") - 1, firm.indices[apart]
+    lower = np.where(u[rows] < u[columns], rows, columns)
+    one, other = basin[rows], basin[columns]
     downward = np.lexsort((lower, -u[lower]))
     pair = one[downward].astype(np.int64) * (basin.max() + 1) + other[downward]
     _, first = np.unique(pair, return_index=True)
@@ -176,10 +171,11 @@ def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.n
     return np.column_stack([one[highest], other[highest]]), lower[highest]
 
 
-def _share_inside(weights: sp.csr_matrix, degree: np.ndarray, nodes: np.ndarray) -> float:
-    chosen = np.zeros(len(degree))
-    chosen[nodes] = 1.0
-    return float(chosen @ (weights @ chosen) / max(degree @ chosen, np.finfo(float).tiny))
+def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray) -> float:
+    chosen = np.zeros(weights.shape[0], dtype=bool)
+    chosen[nodes] = True
+    links = weights[nodes]
+    return float(links.data[chosen[links.indices]].sum() / max(links.data.sum(), np.finfo(float).tiny))
 
 
 @dataclass(frozen=True)
@@ -257,17 +253,6 @@ def induced(graph: Graph, nodes: np.ndarray) -> Graph:
     """The graph of some nodes, in rising order."""
     lengths = sp.csr_matrix((graph.lengths, graph.affinity.indices, graph.affinity.indptr), shape=graph.affinity.shape)
     return Graph(submatrix(graph.affinity, nodes), submatrix(lengths, nodes).data, graph.bridges)
-
-
-def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
-    """The rows and columns of some nodes, in rising order: several times as fast as slicing rows, then columns."""
-    place = np.full(M.shape[0], -1, dtype=M.indices.dtype)
-    place[nodes] = np.arange(len(nodes), dtype=place.dtype)
-    row = np.repeat(place, np.diff(M.indptr))
-    column = place[M.indices]
-    kept = (row >= 0) & (column >= 0)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(nodes)))])
-    return sp.csr_matrix((M.data[kept], column[kept], indptr), shape=(len(nodes), len(nodes)))
 
 
 def recovery(
