@@ -48,11 +48,13 @@ class Peaks:
 
     ``inside`` is the share of the weight of the last nodes' edges that stays among them; the last nodes are those above
     half way from the median to the highest peak. In a cloud less than half of it does: the order has no direction.
+    ``left_out`` are the nodes of other parts that are large enough for an end.
     """
 
     top: int
     splits: list[Split]
     inside: float
+    left_out: np.ndarray
 
     def ends(self, n_ends: int | None = None) -> list[Split] | None:
         """The splits that make an end each, besides the highest peak; None where there is no end at all.
@@ -80,13 +82,12 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
 
 
 def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
-    """Peaks of an order by persistence, in the largest part that is joined by ``firm`` edges.
+    """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far a side stands alone.
     """
-    label = connected_components(firm, directed=False)[1]
-    inside = np.flatnonzero(label == np.bincount(label).argmax())
+    inside, left_out = _root_part(order, firm, least)
     u = order[inside]
     firm = submatrix(firm, inside)
     tops, basin = _basins(u, firm)
@@ -142,7 +143,20 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     top = peak[found(0)]
     last = inside[u > 0.5 * (np.median(u) + u[top])]
     splits.sort(key=lambda split: -split.persistence)
-    return Peaks(int(inside[top]), splits, _share_inside(weights, last))
+    return Peaks(int(inside[top]), splits, _share_inside(weights, last), left_out)
+
+
+def _root_part(order: np.ndarray, firm: sp.csr_matrix, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes of the part with the root, and those of other parts that have at least ``least``.
+
+    Where the root stands alone, or nearly so, it is the first larger part that the order reaches.
+    """
+    label = connected_components(firm, directed=False)[1]
+    sizes = np.bincount(label)
+    first = np.full(len(sizes), np.inf)
+    np.minimum.at(first, label, order)
+    chosen = np.where(sizes >= min(2 * least, sizes.max()), first, np.inf).argmin()
+    return np.flatnonzero(label == chosen), np.flatnonzero((label != chosen) & (sizes >= least)[label])
 
 
 def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +217,7 @@ def tree_of(peaks: Peaks, splits: list[Split], firm: sp.csr_matrix, weights: sp.
     n = firm.shape[0]
     branch = np.full(n, -1)
     label = connected_components(firm, directed=False)[1]
-    branch[label == np.bincount(label).argmax()] = 0
+    branch[label == label[peaks.top]] = 0
     end_of = {peaks.top: 0} | {split.peak: i for i, split in enumerate(splits, 1)}
     parents, split_at, ends = [-1], [-1], [0]
     # The lowest split first: those above it lie inside one of its sides.
