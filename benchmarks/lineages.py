@@ -1,11 +1,13 @@
 """Terminal states, fates and branches against the truth of simulated trees, with peers in the same run.
 
-    pip install -e ".[bench]"
-    python benchmarks/lineages.py [--seeds 10] [--first-seed 900] [--methods entropath palantir cellrank] [--kinds ...]
+    pip install -e ".[bench]" cellrank scFates
+    python benchmarks/lineages.py [--seeds 10] [--first-seed 900] [--methods entropath ...] [--kinds ...] [--cells 1000]
+    python benchmarks/lineages.py --large
 
 Kinds: a line, even, uneven and rare bifurcations (the rare branch has about 1 % of the cells), the tree of
-``ep.datasets.branching``, trees of 3 to 8 ends, a cycle, and a cloud without a trajectory; 300 cells in ``small``. All
-start from the true earliest cell, on scanpy's neighbours. Measures, each the mean over the seeds:
+``ep.datasets.branching``, trees of 3 to 8 ends, a cycle, and a cloud without a trajectory; 300 cells in ``small``,
+3,000 in trees, else 2,000, or ``--cells``. All start from the true earliest cell, on scanpy's neighbours. Measures,
+each the mean over the seeds:
 
 - ``states``: share of the seeds with the right number of terminal states
 - ``early``: terminal states per seed in the first half of the true time
@@ -13,8 +15,14 @@ start from the true earliest cell, on scanpy's neighbours. Measures, each the me
   whose largest fate is its own
 - ``trunk``: with the same ends, mean distance from even fates, over the first three quarters of the trunk
 - ``branches``: F1 of branches as in dynbenchmark: harmonic mean of the recovery and the relevance by Jaccard index
+- ``HIM``: similarity of the found tree and the true one, as in dynbenchmark (see trees.py)
+- ``geodesic``: Spearman correlation of distances along the found tree and the true one, among 500 cells
 
-Adds a line to benchmarks/results/lineages.csv for each that is not there yet, and writes lineages.md.
+Palantir and CellRank have no tree. As in dynbenchmark, theirs is a star from the root to each state, and a cell lies on
+it by its pseudotime times its fates. A run that fails counts as 0 where more is better.
+
+Adds a line to benchmarks/results/lineages.csv for each that is not there yet, and writes lineages.md. ``--large`` times
+100,000 cells of ``ep.datasets.branching`` instead: after the graph, terminal states, fates and trends of 2,000 genes.
 """
 
 from __future__ import annotations
@@ -28,13 +36,16 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 from anndata import AnnData
+from lineage_methods import METHODS, Found
 from tqdm import tqdm
+from trees import Tree, him
 
 import entropath_sc as ep
 
 RESULTS = Path(__file__).parent / "results"
-MEASURES = ["states", "early", "fates", "trunk", "branches"]
-COLUMNS = ["kind", "seed", "method", "n_found", *MEASURES, "seconds", "error"]
+MEASURES = ["states", "early", "fates", "trunk", "branches", "HIM", "geodesic"]
+COLUMNS = ["kind", "seed", "method", "cells", "n_found", *MEASURES, "seconds", "error"]
+COMPARED = 500
 Segments = list[tuple[str, str | None, float, float]]
 FORK: Segments = [("trunk", None, 0.0, 0.4), ("A", "trunk", 0.4, 1.0), ("B", "trunk", 0.4, 1.0)]
 TWICE: Segments = [
@@ -44,20 +55,20 @@ TWICE: Segments = [
     ("B", "progenitor", 0.65, 1.0),
     ("C", "progenitor", 0.65, 1.0),
 ]
-KINDS = [
-    "line",
-    "even",
-    "uneven",
-    "rare",
-    "branching",
-    "small",
-    "tree-3",
-    "tree-4",
-    "tree-5",
-    "tree-8",
-    "cycle",
-    "cloud",
-]
+KINDS = {
+    "line": "line",
+    "even": "even fork",
+    "uneven": "uneven fork (15 % density)",
+    "rare": "rare branch (1 % of the cells)",
+    "branching": "`ep.datasets.branching`",
+    "small": "the same, 300 cells",
+    "tree-3": "tree of 3 ends",
+    "tree-4": "tree of 4 ends",
+    "tree-5": "tree of 5 ends",
+    "tree-8": "tree of 8 ends",
+    "cycle": "cycle",
+    "cloud": "cloud",
+}
 
 
 def random_tree(n_ends: int, rng: np.random.Generator) -> Segments:
@@ -77,10 +88,12 @@ def random_tree(n_ends: int, rng: np.random.Generator) -> Segments:
     return segments
 
 
-def simulate(kind: str, seed: int, n_genes: int = 500) -> AnnData:
+def simulate(kind: str, seed: int, n_cells: int | None = None, n_genes: int = 500) -> AnnData:
     """Counts along segments, as in ``ep.datasets.branching``; ``uns['ends']`` names the true end branches."""
     rng = np.random.default_rng(seed)
-    n_cells = 300 if kind == "small" else 3000 if kind.startswith("tree") else 2000
+    if kind == "small" or n_cells is None:
+        n_cells = 300 if kind == "small" else 3000 if kind.startswith("tree") else 2000
+    tree = compared = distances = None
     base = rng.normal(scale=0.5, size=n_genes)
     if kind in ("cycle", "cloud"):
         when = rng.uniform(size=n_cells)
@@ -102,6 +115,9 @@ def simulate(kind: str, seed: int, n_genes: int = 500) -> AnnData:
             when[inside] = begin + (end - begin) * along[inside]
             log_rate[inside] = begins[parent] + np.outer(when[inside] - begin, direction[i])
             begins[name] = begins[parent] + (end - begin) * direction[i]
+        tree = Tree([(parent or "root", name) for name, parent, *_ in segments], length)
+        compared = rng.choice(n_cells, size=min(COMPARED, n_cells), replace=False)
+        distances = tree.distances(at[compared], along[compared])
         branch = np.array([name for name, *_ in segments])[at]
         ends = [name for name, *_ in segments if name not in {parent for _, parent, *_ in segments}]
     rate = np.exp(log_rate)
@@ -109,69 +125,12 @@ def simulate(kind: str, seed: int, n_genes: int = 500) -> AnnData:
     adata = AnnData((rng.poisson(rate) * (rng.uniform(size=rate.shape) >= 0.1)).astype(np.float32))
     adata.obs_names = [f"cell_{i}" for i in range(n_cells)]
     adata.obs["time"], adata.obs["branch"] = when, branch
-    adata.uns.update(root=adata.obs_names[when.argmin()], ends=ends)
+    adata.uns.update(root=adata.obs_names[when.argmin()], ends=ends, tree=tree, compared=compared, distances=distances)
     sc.pp.normalize_total(adata, target_sum=1e4)
     sc.pp.log1p(adata)
     sc.pp.pca(adata, n_comps=30, random_state=0)
     sc.pp.neighbors(adata, random_state=0)
     return adata
-
-
-def true_ends(adata: AnnData) -> dict[str, list[str]]:
-    """The ten latest cells of each true end branch."""
-    of = {end: adata.obs[adata.obs["branch"] == end] for end in adata.uns["ends"]}
-    return {end: list(cells["time"].nlargest(10).index) for end, cells in of.items()}
-
-
-def entropath(adata: AnnData) -> tuple[list[str], pd.DataFrame | None, pd.Series | None]:
-    ep.tl.pseudotime(adata, root=adata.uns["root"])
-    ep.tl.terminal_states(adata)
-    found = list(adata.uns["entropath"]["terminal_states"]["cell"])
-    branches = adata.obs["entropath_branch"].astype(str)
-    if len(adata.uns["ends"]) < 2:
-        return found, None, branches
-    ep.tl.terminal_states(adata, terminal=true_ends(adata), n_states=0, n_resamples=0)
-    ep.tl.fates(adata)
-    return found, adata.obsm["entropath_fates"], branches
-
-
-def palantir(adata: AnnData) -> tuple[list[str], pd.DataFrame | None, pd.Series | None]:
-    import palantir
-
-    palantir.utils.run_diffusion_maps(adata, pca_key="X_pca")
-    palantir.utils.determine_multiscale_space(adata)
-    options = {"num_waypoints": 500, "use_early_cell_as_start": True}
-    found = palantir.core.run_palantir(adata.copy(), adata.uns["root"], **options)
-    states, branches = list(found.branch_probs.columns), found.branch_probs.idxmax(axis=1).astype(str)
-    if len(adata.uns["ends"]) < 2:
-        return states, None, branches
-    given = pd.Series({cells[0]: end for end, cells in true_ends(adata).items()})
-    known = palantir.core.run_palantir(adata, adata.uns["root"], terminal_states=given, **options)
-    return states, known.branch_probs, branches
-
-
-def cellrank(adata: AnnData) -> tuple[list[str], pd.DataFrame | None, pd.Series | None]:
-    import cellrank as cr
-
-    adata.uns["iroot"] = adata.obs_names.get_loc(adata.uns["root"])
-    sc.tl.diffmap(adata)
-    sc.tl.dpt(adata)
-    kernel = cr.kernels.PseudotimeKernel(adata, time_key="dpt_pseudotime").compute_transition_matrix()
-    estimator = cr.estimators.GPCCA(kernel)
-    estimator.compute_schur(n_components=15)
-    estimator.compute_macrostates()
-    estimator.predict_terminal_states()
-    states = estimator.terminal_states
-    found = [str(states.index[states == name][0]) for name in states.cat.categories]
-    if len(adata.uns["ends"]) < 2:
-        return found, None, None
-    estimator.set_terminal_states(true_ends(adata))
-    estimator.compute_fate_probabilities(show_progress_bar=False)
-    known = estimator.fate_probabilities
-    return found, pd.DataFrame(known.X, index=adata.obs_names, columns=list(known.names)), None
-
-
-METHODS = {f.__name__: f for f in (entropath, palantir, cellrank)}
 
 
 def jaccard_f1(found: pd.Series, truth: pd.Series) -> float:
@@ -182,10 +141,10 @@ def jaccard_f1(found: pd.Series, truth: pd.Series) -> float:
     return float(2 * recovery * relevance / (recovery + relevance))
 
 
-def score(adata: AnnData, found: list[str], fates: pd.DataFrame | None, branches: pd.Series | None) -> dict[str, float]:
-    obs, ends = adata.obs, adata.uns["ends"]
-    row = {"n_found": len(found), "states": float(len(found) == len(ends))}
-    row["early"] = float((obs.loc[found, "time"] < 0.5 * obs["time"].max()).sum()) if ends else np.nan
+def score(adata: AnnData, found: Found) -> dict[str, float]:
+    obs, ends, fates = adata.obs, adata.uns["ends"], found.fates
+    row = {"n_found": len(found.states), "states": float(len(found.states) == len(ends))}
+    row["early"] = float((obs.loc[found.states, "time"] < 0.5 * obs["time"].max()).sum()) if ends else np.nan
     if fates is not None:
         late = obs["branch"].isin(ends) & (
             obs["time"] > obs.groupby("branch")["time"].transform(lambda times: 0.5 * (times.min() + times.max()))
@@ -193,9 +152,59 @@ def score(adata: AnnData, found: list[str], fates: pd.DataFrame | None, branches
         row["fates"] = float((fates.idxmax(axis=1)[late] == obs["branch"][late]).mean())
         trunk = obs["branch"].eq("trunk") & (obs["time"] < 0.75 * obs["time"][obs["branch"] == "trunk"].max())
         row["trunk"] = float((fates[trunk.to_numpy()] - 1 / len(ends)).abs().to_numpy().mean())
-    if branches is not None and len(ends) > 1:
-        row["branches"] = jaccard_f1(branches, obs["branch"])
+    if found.branches is not None and len(ends) > 1:
+        row["branches"] = jaccard_f1(found.branches, obs["branch"])
+    if adata.uns["tree"] is not None:
+        row["HIM"] = him(found.tree, adata.uns["tree"])
+        row["geodesic"] = ep.metrics.geodesic_correlation(found.distances, adata.uns["distances"], rowwise=False)
     return row
+
+
+def measured(kind: str) -> list[str]:
+    """Where more is better and a kind has the measure: a run that fails has 0 there."""
+    if kind in ("cycle", "cloud"):
+        return ["states"]
+    return ["states", "HIM", "geodesic"] + ([] if kind == "line" else ["fates", "branches"])
+
+
+def table(scores: pd.DataFrame, by: str, names: dict[str, str]) -> list[str]:
+    """Means over the runs of each kind or method."""
+    columns = [by, "runs", "failed", *MEASURES, "seconds"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for name in [*names, *(["mean"] if by == "kind" else [])]:
+        part = scores if name == "mean" else scores[scores[by] == name]
+        if not len(part):
+            continue
+        failed = part["error"].notna()
+        values = part[[*MEASURES, "seconds"]].mean()
+        shown = " | ".join("" if np.isnan(value) else f"{value:.2g}" for value in values)
+        lines.append(f"| {names.get(name, name)} | {len(part)} | {failed.sum()} | {shown} |")
+    return lines
+
+
+def large(n_cells: int = 100_000, n_genes: int = 2000) -> None:
+    """Seconds, by the clock and of the processor, of all that follows from a graph of many cells."""
+    adata = ep.datasets.branching(n_cells, n_genes=n_genes)
+    steps = {
+        "neighbours": lambda: sc.pp.neighbors(adata, random_state=0),
+        "graph": lambda: ep.tl.merw_graph(adata),
+        "order": lambda: ep.tl.pseudotime(adata, root=adata.uns["root"]),
+        "terminal states": lambda: ep.tl.terminal_states(adata, groupby="branch"),
+        "fates": lambda: ep.tl.fates(adata),
+        f"trends of {n_genes:,} genes": lambda: ep.tl.trends(adata),
+    }
+    print(f"| {n_cells:,} cells | seconds | processor seconds |\n|---|---|---|")
+    after = np.zeros(2)
+    for i, (name, step) in enumerate(steps.items()):
+        began = np.array([time.perf_counter(), time.process_time()])
+        step()
+        took = np.array([time.perf_counter(), time.process_time()]) - began
+        after += took * (i > 1)
+        print(f"| {name} | {took[0]:.1f} | {took[1]:.1f} |", flush=True)
+    print(f"| all after the graph | {after[0]:.1f} | {after[1]:.1f} |")
+    late = adata.obs["branch"].str.startswith("fate") & (adata.obs["time"] > 0.85)
+    right = (adata.obsm["entropath_fates"].idxmax(axis=1)[late] == adata.obs["branch"][late].astype(str)).mean()
+    print(f"\nLargest fate right in {right:.1%}. States:\n{adata.uns['entropath']['terminal_states']}")
 
 
 def main() -> None:
@@ -203,42 +212,49 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=900)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--cells", type=int, help="of every kind but 'small'")
+    parser.add_argument("--large", action="store_true")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    if options.large:
+        large()
+        return
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "lineages.csv"
     rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-    done = set(rows[rows["error"].isna()][["kind", "seed", "method"]].itertuples(index=False, name=None))
-    rows[rows["error"].isna()].to_csv(path, index=False)  # what failed is tried again
+    cells = options.cells or 0
+    rows = rows[rows["error"].isna()]  # what failed is tried again
+    rows.to_csv(path, index=False)
+    done = set(rows.loc[rows["cells"] == cells, ["kind", "seed", "method"]].itertuples(index=False, name=None))
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for kind, seed in (bar := tqdm([(kind, seed) for kind in options.kinds for seed in seeds], desc="lineages")):
         missing = [method for method in options.methods if (kind, seed, method) not in done]
         if not missing:
             continue
-        adata = simulate(kind, seed)
+        adata = simulate(kind, seed, options.cells)
         for method in missing:
             bar.set_postfix_str(f"{kind} {seed}, {method}")
-            row = {"kind": kind, "seed": seed, "method": method}
+            row = {"kind": kind, "seed": seed, "method": method, "cells": cells}
             began = time.perf_counter()
             try:
-                row |= score(adata, *METHODS[method](adata.copy()))
+                row |= score(adata, METHODS[method](adata.copy()))
             except Exception as error:  # a peer that fails is a result too
                 row["error"] = f"{type(error).__name__}: {error}".replace("\n", " ").replace(",", ";")[:200]
             row["seconds"] = round(time.perf_counter() - began, 2)
             pd.DataFrame([row], columns=COLUMNS).to_csv(path, mode="a", header=False, index=False)
     scores = pd.read_csv(path)
-    scores = scores[scores["kind"].isin(options.kinds) & scores["seed"].isin(seeds)]
-    lines = ["| kind | method | seeds | failed | " + " | ".join([*MEASURES, "seconds"]) + " |", "|---" * 10 + "|"]
-    for kind in [*options.kinds, None]:
-        for method in options.methods:
-            part = scores[(scores["method"] == method) & (True if kind is None else scores["kind"] == kind)]
-            if not len(part):
-                continue
-            failed = int(part["error"].notna().sum())
-            means = part.assign(states=part["states"].fillna(0.0))[[*MEASURES, "seconds"]].mean()
-            values = " | ".join("" if np.isnan(value) else f"{value:.3g}" for value in means)
-            lines.append(f"| {kind or 'mean'} | {method} | {len(part)} | {failed} | {values} |")
+    scores = scores[scores["kind"].isin(options.kinds) & scores["seed"].isin(seeds) & (scores["cells"] == cells)]
+    for kind in options.kinds:
+        failed = (scores["kind"] == kind) & scores["error"].notna()
+        scores.loc[failed, measured(kind)] = 0.0
+    # scFates has no fates, also where it fails.
+    scores.loc[scores["method"] == "scfates", "fates"] = np.nan
+    parts = [table(scores[scores["method"] == method], "kind", KINDS) for method in options.methods]
+    lines = [
+        line for method, part in zip(options.methods, parts, strict=True) for line in (f"{method}:", "", *part, "")
+    ]
+    lines += table(scores, "method", {method: method for method in options.methods})
     (RESULTS / "lineages.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 

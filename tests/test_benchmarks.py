@@ -83,3 +83,37 @@ def test_hostile_input_has_a_result_or_a_named_error(load):
     assert not [
         answer for answer in answers if not answer.startswith(("result", "ValueError", "KeyError", "TypeError"))
     ]
+
+
+def test_distances_along_a_tree_are_those_on_paper(load):
+    trees = load("trees")
+    fork = trees.Tree([("root", "fork"), ("fork", "A"), ("fork", "B")], np.array([2.0, 3.0, 4.0]))
+    edge, position = np.array([0, 0, 1, 2]), np.array([0.0, 0.5, 1.0, 0.25])
+    expected = [[0, 1, 5, 3], [1, 0, 4, 2], [5, 4, 0, 4], [3, 2, 4, 0]]
+    np.testing.assert_allclose(fork.distances(edge, position), expected)
+
+
+def test_him_is_one_for_the_same_tree_and_as_on_paper_for_others(load):
+    trees = load("trees")
+    fork = trees.Tree([("root", "fork"), ("fork", "A"), ("fork", "B")], np.array([2.0, 3.0, 4.0]))
+    same = trees.Tree([("x", "b"), ("r", "x"), ("x", "a")], np.array([8.0, 4.0, 6.0]))
+    assert trees.him(fork, same) == pytest.approx(1.0)
+    line, star = (trees.Tree(edges, np.ones(2)) for edges in ([("a", "b"), ("b", "c")], [("b", "a"), ("b", "c")]))
+    # Both are three nodes in a row, of which the walk from the root has the middle one second or first: of 12 entries
+    # of 1/4 in all, two edges of four differ, and the frequencies are the same.
+    assert trees.him(line, star) == pytest.approx(1 - np.sqrt(0.5) * 4 * 0.25 / 6)
+    # An edge alone has the frequencies 0 and 1, three nodes in a row 1/2 and sqrt(3)/2; each density is a sum of peaks.
+    edge = trees.Tree([("a", "b")], np.ones(1))
+
+    def density(w, peaks):
+        peaks = np.array(peaks)
+        values = (0.1 / ((w[:, None] - peaks) ** 2 + 0.01)).sum(axis=1)
+        return values / np.sum(np.pi / 2 + np.arctan(peaks / 0.1))
+
+    w = np.linspace(0, 200, 2_000_001)
+    squares = (density(w, [0.0, 1.0]) - density(w, [0.5, np.sqrt(0.75)])) ** 2
+    apart = np.trapezoid(squares, w)
+    hamming = (2 * (0.5 - 0.25) + 2 * 0.25) / 6
+    assert trees.him(edge, line) == pytest.approx(1 - np.sqrt(0.5 * (hamming**2 + apart)), abs=1e-4)
+    deeper = trees.Tree([*fork.edges, ("A", "C"), ("A", "D")], np.array([2.0, 3.0, 4.0, 3.0, 3.0]))
+    assert trees.him(edge, fork) < trees.him(deeper, fork) < 1

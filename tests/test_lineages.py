@@ -11,7 +11,7 @@ from conftest import graph_of
 from sklearn.neighbors import kneighbors_graph
 
 import entropath_sc as ep
-from entropath_sc.core import lineages
+from entropath_sc.core import lineages, sparse
 from entropath_sc.core.ensemble import PathEnsemble
 
 
@@ -414,8 +414,12 @@ def test_new_cells_get_their_fates_and_their_branch():
         own = ep.tl.project(ref, ref, copy=True)
         tolerance = 1e-6 if n_landmarks is None else 1e-3
         np.testing.assert_allclose(own.obsm["entropath_fates"], ref.obsm["entropath_fates"], atol=tolerance)
-        with pytest.raises(ValueError, match="another result"):
-            ep.tl.project(new, ref, labels="branch")
+        ep.tl.project(new, ref, labels=["branch", "time"])  # the branch that was found has the name already
+        carried = new.obs["entropath_branch_label"].astype(str) == new.obs["branch"].astype(str)
+        assert carried.mean() > 0.8
+        assert (new.obs["entropath_branch_label_share"] > 0).all()
+        assert (new.obs["entropath_branch"].astype(str)[late] == new.obs["branch"][late].astype(str)).mean() > 0.9
+        ep.tl.project(new, ref, labels="branch")  # again, over its own fields
 
 
 def test_what_followed_from_an_earlier_order_is_removed(ended):
@@ -445,3 +449,50 @@ def test_a_dask_array_gives_the_fates_of_memory():
         ep.tl.fates(cells)
     np.testing.assert_array_equal(lazy.obsm["entropath_fates"], adata.obsm["entropath_fates"])
     assert (lazy.obs["entropath_branch"] == adata.obs["entropath_branch"]).all()
+
+
+def test_parts_of_matrices_are_those_of_slices_and_products():
+    A = sp.random(60, 60, 0.15, format="csr", random_state=1)
+    A = (A + A.T).tocsr()
+    A.sort_indices()
+    nodes = np.flatnonzero(np.random.default_rng(0).random(60) < 0.6)
+    np.testing.assert_array_equal(sparse.submatrix(A, nodes).toarray(), A[nodes][:, nodes].toarray())
+    links = (A != 0).astype(int)
+    for least in (1, 3):
+        expected = (links @ links).toarray()[A.nonzero()] >= least
+        np.testing.assert_array_equal(sparse.have_common(A, least), expected)
+
+
+def test_ends_are_looked_for_in_the_part_with_the_root():
+    """Also where another part is larger, and where the root itself stands alone."""
+    small, arms = branched(10, (12, 8))
+    large, _ = branched(30, (40, 40))
+    A = sp.block_diag([small, large, [[0.0]]]).tocsr()
+    order = np.append(np.concatenate([steps_from_root(small), 50 + steps_from_root(large)]), 0.0)
+    peaks = lineages.find_peaks(order, A, A, least=3)
+    assert peaks.top == arms[0][-1]
+    assert [split.peak for split in peaks.splits] == [arms[1][-1]]
+    assert set(peaks.left_out) == set(range(30, 140))
+    alone = lineages.find_peaks(np.append(order[:-1] + 1, 0.0), A, A, least=3)
+    assert (alone.top, len(alone.splits)) == (peaks.top, 1)
+    tree = lineages.tree_of(peaks, peaks.ends(), A, A)
+    assert (tree.ends[tree.branch[arms[1]]] == 1).all()
+
+
+def test_cells_that_are_left_out_are_counted():
+    adata = ep.datasets.branching(n_cells=900, random_state=3)
+    away = (adata.obs["branch"] == "fate A").to_numpy()
+    adata.obsm["X_pca"][away] += 500.0
+    with pytest.warns(UserWarning, match="components"):
+        ep.tl.merw_graph(adata)
+    root = adata.obs[away]["time"].idxmin()
+    ep.tl.pseudotime(adata, root=root)
+    with pytest.warns(UserWarning, match=f"{(~away).sum()} of 900 cells have no firm link"):
+        ep.tl.terminal_states(adata, groupby="branch", n_resamples=0)
+    assert adata.uns["entropath"]["terminal_states"].index.tolist() == ["fate A"]
+
+
+@pytest.mark.parametrize("flag", ["forward", "copy"])
+def test_flags_are_true_or_false(ended, flag):
+    with pytest.raises(TypeError, match=f"{flag}='yes' must be True or False"):
+        ep.tl.fates(ended, **{flag: "yes"})

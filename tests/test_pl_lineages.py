@@ -15,7 +15,8 @@ from matplotlib.testing.compare import compare_images
 from matplotlib.testing.decorators import remove_ticks_and_titles
 
 import entropath_sc as ep
-from entropath_sc.pl._drawing import FIFTEEN, GREY, OKABE_ITO, colors_for
+from entropath_sc._keys import Keys
+from entropath_sc.pl._drawing import GREY, PALETTE, colors_for, state_colors
 
 PLOTS = [ep.pl.terminal_states, ep.pl.fates, ep.pl.tree, ep.pl.arrows]
 STATES = ["left", "right", "up"]
@@ -113,7 +114,7 @@ def test_any_embedding_can_be_drawn_on_to_scale(drawn, plot):
 def test_terminal_states_are_named_and_keep_their_colours(drawn):
     ax = ep.pl.terminal_states(drawn, show=False)
     assert words(ax) == ["root", *STATES]
-    assert [to_hex(c.get_facecolor()[0]).upper() for c in ax.collections[1:4]] == list(OKABE_ITO[:3])
+    assert [to_hex(c.get_facecolor()[0]).upper() for c in ax.collections[1:4]] == list(PALETTE[:3])
     assert [len(c.get_offsets()) for c in ax.collections[1:4]] == [10, 10, 10]
     drawn.uns["entropath_terminal_colors"] = ["#111111", "#222222", "#333333"]
     ax = ep.pl.terminal_states(drawn, show=False)
@@ -169,8 +170,8 @@ def test_undecided_cells_are_grey_in_the_plot_of_all_fates(drawn):
 
     ax = ep.pl.fates(drawn, same_plot=True, show=False)
     np.testing.assert_allclose(color_of(ax, "trunk"), to_rgb(GREY))
-    np.testing.assert_allclose(color_of(ax, "up"), to_rgb(OKABE_ITO[2]))
-    between = 0.6 * np.array(to_rgb(GREY)) + 0.4 * np.array(to_rgb(OKABE_ITO[0]))
+    np.testing.assert_allclose(color_of(ax, "up"), to_rgb(PALETTE[2]))
+    between = 0.6 * np.array(to_rgb(GREY)) + 0.4 * np.array(to_rgb(PALETTE[0]))
     np.testing.assert_allclose(color_of(ax, "left + right"), between)
     assert words(ax) == ["root", *STATES]
     ax = ep.pl.fates(drawn, ["left"], same_plot=True, show=False)
@@ -218,7 +219,11 @@ def test_a_tree_of_one_branch_or_with_a_state_by_hand(cells):
     ep.tl.terminal_states(cells, groupby="branch", terminal={"rare": list(inside)}, n_resamples=0)
     ax = ep.pl.tree(cells, show=False)
     assert "rare" in words(ax)
-    assert sum(line.get_linestyle() == "--" for line in ax.lines) == 1
+    (dashed,) = [line for line in ax.lines if line.get_linestyle() == "--"]
+    # It begins on the trunk, where the first of its cells is, not at the root.
+    assert dashed.get_xdata()[0] == cells.obs.loc[inside, "entropath_pseudotime"].min()
+    (trunk,) = [line for line in ax.lines if line.get_xdata()[0] == 0 and line is not dashed]
+    assert dashed.get_ydata()[0] == trunk.get_ydata()[-1]
     # The trunk does not lead to "rare", which hangs on the root, and is grey all the same.
     shades = {to_hex(color).upper() for color in ax.collections[0].get_facecolor()}
     assert GREY.upper() in shades
@@ -251,7 +256,64 @@ def test_arrows_do_not_depend_on_the_scale_of_the_embedding(drawn):
 def test_colours_do_not_repeat():
     for n in (3, 7, 8, 15, 40):
         assert len(set(colors_for(n))) == n
-    assert colors_for(8) == list(FIFTEEN[:8])
+    assert colors_for(8) == colors_for(15)[:8]  # a state more changes no colour
+
+
+# Machado, Oliveira and Fernandes (2009): what readers without one kind of cones see, in linear RGB.
+READERS = {
+    "all": np.eye(3),
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+}
+
+
+def lab(colors, reader):
+    """CIELAB of colours as a reader sees them."""
+    rgb = np.array([to_rgb(color) for color in colors])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(linear @ np.transpose(READERS[reader]), 0, 1)
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    x, y, z = np.cbrt(np.maximum(linear @ np.transpose(to_xyz) / [0.95047, 1, 1.08883], 0.0089)).T
+    return np.column_stack([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_colours_stay_apart_for_colour_blind_readers(reader):
+    """Okabe and Ito's orange and yellow are 17 apart for readers with deuteranopia; no other pair may be nearer."""
+    seen = lab(PALETTE, reader)
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(len(seen), 1)]
+    assert apart.min() > 16.9
+
+
+def test_a_state_keeps_its_colour_among_selected_cells(cells):
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    ep.tl.terminal_states(cells, groupby="branch", n_resamples=0)
+    ep.tl.fates(cells)
+    before = state_colors(cells, Keys(), cells.obsm["entropath_fates"])
+    first = cells.obs["entropath_terminal"].cat.categories[0]
+    some = cells[(cells.obs["entropath_terminal"] != first).to_numpy()].copy()
+    assert first not in some.obs["entropath_terminal"].cat.categories
+    assert state_colors(some, Keys(), some.obsm["entropath_fates"]) == before
+    own = [f"#{i}{i}{i}{i}{i}{i}" for i in range(len(before))]
+    cells.uns["entropath_terminal_colors"] = own
+    some = cells[(cells.obs["entropath_terminal"] != first).to_numpy()].copy()
+    assert list(state_colors(some, Keys(), some.obsm["entropath_fates"]).values())[1:] == own[1:]
+
+
+def test_trends_of_other_cells_are_refused(cells):
+    ep.tl.pseudotime(cells, root=cells.uns["root"])
+    ep.tl.terminal_states(cells, groupby="branch", n_resamples=0)
+    ep.tl.fates(cells)
+    genes = list(cells.var_names[:3])
+    ep.tl.trends(cells, genes)
+    reordered = cells[::-1].copy()
+    assert ep.pl.heatmap(reordered, genes, show=False)
+    some = cells[: cells.n_obs // 2].copy()
+    for plot in (ep.pl.trends, ep.pl.heatmap):
+        with pytest.raises(ValueError, match=r"those of \d+ cells, and adata has \d+. Run `ep.tl.trends\(adata\)`"):
+            plot(some, genes)
+    ep.tl.trends(some, genes)
+    assert ep.pl.heatmap(some, genes, show=False)
 
 
 PICTURES = {

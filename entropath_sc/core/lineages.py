@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
-from sklearn.utils import gen_batches
 
 from .ensemble import PathEnsemble
 from .graph import Graph
 from .progress import Report, silent
+from .sparse import have_common, submatrix
 
 # An end has at least this many cells, and this many stand for it. From simulated trees with outliers; not varied since.
 END_CELLS = 10
@@ -23,8 +23,6 @@ FIRM_WEIGHT = 0.2
 FIRM_COMMON = 2
 # The share of the cells that each resampling keeps, as is usual for samples without replacement.
 RESAMPLED = 0.8
-# Rows of a product that counts common neighbours, which bounds its memory.
-_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,13 @@ class Peaks:
 
     ``inside`` is the share of the weight of the last nodes' edges that stays among them; the last nodes are those above
     half way from the median to the highest peak. In a cloud less than half of it does: the order has no direction.
+    ``left_out`` are the nodes of other parts that are large enough for an end.
     """
 
     top: int
     splits: list[Split]
     inside: float
+    left_out: np.ndarray
 
     def ends(self, n_ends: int | None = None) -> list[Split] | None:
         """The splits that make an end each, besides the highest peak; None where there is no end at all.
@@ -76,21 +76,19 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
     A, rows = graph.affinity, graph.rows
     weight = A.data * ensemble.scale[rows] * ensemble.scale[A.indices]
     average = A.shape[0] / max(A.nnz, 1)
-    edges = sp.csr_matrix((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
-    parts = [(edges[some] @ edges).multiply(edges[some]) for some in gen_batches(A.shape[0], _ROWS)]
-    common = sp.vstack(parts).tocsr() >= FIRM_COMMON
-    strong = sp.csr_matrix((weight >= FIRM_WEIGHT * average, A.indices, A.indptr), shape=A.shape)
-    return strong.multiply(common).astype(np.float32).tocsr()
+    firm = (weight >= FIRM_WEIGHT * average) & have_common(A, FIRM_COMMON)
+    found = sp.csr_matrix((firm.astype(np.float32), A.indices.copy(), A.indptr.copy()), shape=A.shape)
+    found.eliminate_zeros()
+    return found
 
 
 def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
-    """Peaks of an order by persistence, in the largest part that is joined by ``firm`` edges.
+    """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far a side stands alone.
     """
-    label = connected_components(firm, directed=False)[1]
-    inside = np.flatnonzero(label == np.bincount(label).argmax())
+    inside, left_out = _root_part(order, firm, least)
     u = order[inside]
     firm = submatrix(firm, inside)
     tops, basin = _basins(u, firm)
@@ -99,7 +97,6 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     members = [[i] for i in range(len(tops))]
     values_in = np.split(u[np.argsort(basin, kind="stable")], np.cumsum(np.bincount(basin))[:-1])
     component, peak, supported = np.arange(len(tops)), tops.copy(), np.zeros(len(tops), dtype=bool)
-    degree = np.asarray(weights.sum(axis=1)).ravel()
 
     def found(i: int) -> int:
         while component[i] != i:
@@ -134,7 +131,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
                     float(height),
                     int(inside[saddle]),
                     float(u[peak[j]] - height),
-                    _share_inside(weights, degree, nodes),
+                    _share_inside(weights, nodes),
                     nodes,
                     above(i, height),
                 )
@@ -147,7 +144,20 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     top = peak[found(0)]
     last = inside[u > 0.5 * (np.median(u) + u[top])]
     splits.sort(key=lambda split: -split.persistence)
-    return Peaks(int(inside[top]), splits, _share_inside(weights, degree, last))
+    return Peaks(int(inside[top]), splits, _share_inside(weights, last), left_out)
+
+
+def _root_part(order: np.ndarray, firm: sp.csr_matrix, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes of the part with the root, and those of other parts that have at least ``least``.
+
+    Where the root stands alone, or nearly so, it is the first larger part that the order reaches.
+    """
+    label = connected_components(firm, directed=False)[1]
+    sizes = np.bincount(label)
+    first = np.full(len(sizes), np.inf)
+    np.minimum.at(first, label, order)
+    chosen = np.where(sizes >= min(2 * least, sizes.max()), first, np.inf).argmin()
+    return np.flatnonzero(label == chosen), np.flatnonzero((label != chosen) & (sizes >= least)[label])
 
 
 def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -165,11 +175,10 @@ def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]
 
 def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of basins that touch, the highest pass first, and the node that each pass is at."""
-    rows = np.repeat(np.arange(len(u)), np.diff(firm.indptr))
-    lower = np.where(u[rows] < u[firm.indices], rows, firm.indices)
-    one, other = basin[rows], basin[firm.indices]
-    apart = one < other
-    one, other, lower = one[apart], other[apart], lower[apart]
+    apart = np.flatnonzero(np.repeat(basin, np.diff(firm.indptr)) < basin[firm.indices])
+    rows, columns = np.searchsorted(firm.indptr, apart, side="right") - 1, firm.indices[apart]
+    lower = np.where(u[rows] < u[columns], rows, columns)
+    one, other = basin[rows], basin[columns]
     downward = np.lexsort((lower, -u[lower]))
     pair = one[downward].astype(np.int64) * (basin.max() + 1) + other[downward]
     _, first = np.unique(pair, return_index=True)
@@ -177,10 +186,11 @@ def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.n
     return np.column_stack([one[highest], other[highest]]), lower[highest]
 
 
-def _share_inside(weights: sp.csr_matrix, degree: np.ndarray, nodes: np.ndarray) -> float:
-    chosen = np.zeros(len(degree))
-    chosen[nodes] = 1.0
-    return float(chosen @ (weights @ chosen) / max(degree @ chosen, np.finfo(float).tiny))
+def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray) -> float:
+    chosen = np.zeros(weights.shape[0], dtype=bool)
+    chosen[nodes] = True
+    links = weights[nodes]
+    return float(links.data[chosen[links.indices]].sum() / max(links.data.sum(), np.finfo(float).tiny))
 
 
 @dataclass(frozen=True)
@@ -208,7 +218,7 @@ def tree_of(peaks: Peaks, splits: list[Split], firm: sp.csr_matrix, weights: sp.
     n = firm.shape[0]
     branch = np.full(n, -1)
     label = connected_components(firm, directed=False)[1]
-    branch[label == np.bincount(label).argmax()] = 0
+    branch[label == label[peaks.top]] = 0
     end_of = {peaks.top: 0} | {split.peak: i for i, split in enumerate(splits, 1)}
     parents, split_at, ends = [-1], [-1], [0]
     # The lowest split first: those above it lie inside one of its sides.
@@ -262,17 +272,6 @@ def induced(graph: Graph, nodes: np.ndarray) -> Graph:
         return None if values is None else submatrix(sp.csr_matrix((values, A.indices, A.indptr), A.shape), nodes).data
 
     return Graph(submatrix(A, nodes), part(graph.lengths), graph.bridges, forward=part(graph.forward))
-
-
-def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
-    """The rows and columns of some nodes, in rising order: several times as fast as slicing rows, then columns."""
-    place = np.full(M.shape[0], -1, dtype=M.indices.dtype)
-    place[nodes] = np.arange(len(nodes), dtype=place.dtype)
-    row = np.repeat(place, np.diff(M.indptr))
-    column = place[M.indices]
-    kept = (row >= 0) & (column >= 0)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(nodes)))])
-    return sp.csr_matrix((M.data[kept], column[kept], indptr), shape=(len(nodes), len(nodes)))
 
 
 def recovery(

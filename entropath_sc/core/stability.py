@@ -15,6 +15,7 @@ from .graph import Graph
 from .layout import smacof
 from .pipeline import scaled
 from .progress import Report, silent
+from .sparse import submatrix
 
 
 class Spread:
@@ -87,7 +88,7 @@ def repeat_order(
             passages = np.column_stack([ensemble.first_passages(end) for end in kept])
             fates.add(nodes, lineages.fates(passages, passages[at].mean(axis=0), np.full(K, 1.0 / K)))
         if tree is not None:
-            links, weights = lineages.submatrix(firm, nodes), ensemble.equalised(part)
+            links, weights = submatrix(firm, nodes), ensemble.equalised(part)
             peaks = lineages.find_peaks(again, links, weights, int(lineages.RESAMPLED * lineages.END_CELLS))
             same_branch, regions_found = _compared(tree, regions, nodes, peaks, links, weights)
             same.add(nodes, same_branch)

@@ -22,11 +22,11 @@ from ..tl._adata import named
 BLUE, ORANGE, BLACK = "#0072B2", "#D55E00", "#222222"
 GREY, LIGHT = "#999999", "#DDDDDD"
 
-# Okabe and Ito's colours, the least legible last; and Krzywinski's fifteen, for more.
-OKABE_ITO = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00", "#F0E442")
-FIFTEEN = (
-    *("#003C86", "#008607", "#EF0096", "#FFDC3D", "#009FFA", "#F60239", "#00DCB5", "#9400E6"),
-    *("#00E307", "#FF71FD", "#008169", "#6A0213", "#7CFFFA", "#68023F", "#FFCFE2"),
+# Okabe and Ito's colours, the least legible last, and more that stay as far apart. A test looks at them as readers with
+# deuteranopia and protanopia do (Machado et al. 2009).
+PALETTE = (
+    *("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#D55E00", "#F0E442", "#222222"),
+    *("#0000FF", "#330099", "#99FF99", "#6666FF", "#663300", "#660066", "#336666"),
 )
 
 HALO = withStroke(linewidth=2.5, foreground="white")
@@ -47,16 +47,20 @@ MOST_CELLS = 4000
 
 def colors_for(n: int) -> list[str]:
     """Colours that colour-blind readers can tell apart, up to fifteen; scanpy's for more."""
-    colors = next((some for some in (OKABE_ITO, FIFTEEN) if n <= len(some)), sc.pl.palettes.default_102)
+    colors = PALETTE if n <= len(PALETTE) else sc.pl.palettes.default_102
     return [colors[i % len(colors)] for i in range(n)]
 
 
 def state_colors(adata: AnnData, keys: Keys, names: Iterable[str]) -> dict[str, str]:
     """The same colour for a state in every plot: the one in `uns`, as scanpy stores it, or a colour-blind safe one."""
     names = list(names)
-    known = list(adata.obs[keys.terminal].astype("category").cat.categories) if keys.terminal in adata.obs else names
+    there = list(adata.obs[keys.terminal].astype("category").cat.categories) if keys.terminal in adata.obs else names
+    table = adata.uns.get(keys.uns, {}).get("terminal_states")
+    known = there if table is None else list(table.index)  # selected cells may have lost states, the table has not
+    colors = dict(zip(known, colors_for(len(known)), strict=True))
     chosen = adata.uns.get(f"{keys.terminal}_colors", ())
-    colors = dict(zip(known, chosen if len(chosen) == len(known) else colors_for(len(known)), strict=True))
+    if len(chosen) == len(there):
+        colors |= zip(there, chosen, strict=True)
     return {name: colors.get(name, GREY) for name in names}
 
 

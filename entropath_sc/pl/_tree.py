@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
-from ._drawing import BLACK, GREY, OKABE_ITO, ORANGE, colors_for, label_ends, scatter, scatter_by, state_colors
+from ._drawing import BLACK, GREY, ORANGE, PALETTE, colors_for, label_ends, scatter, scatter_by, state_colors
 from ._plots import _finished, require
 
 # Rows are one apart in a tree; cells take up to this much on either side.
@@ -32,7 +32,7 @@ def tree(
 
     Each terminal state has a row. A branch is wider where there are more cells: the width follows the square root of
     their number at that pseudotime, so that rare branches can be seen. A state without a branch of its own is joined by
-    a dashed line.
+    a dashed line, from the branch that its cells are on.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def tree(
     at = np.column_stack([x, y + _spread(x, branch.to_numpy())])
     if color is None:
         colors = state_colors(adata, keys, leads_to["root"])
-        spare = iter([shade for shade in (*OKABE_ITO, *colors_for(100)) if shade not in colors.values()])
+        spare = iter([shade for shade in (*PALETTE, *colors_for(100)) if shade not in colors.values()])
         for child in own:
             if child not in colors:
                 colors[child] = GREY if child == own.iloc[0] else next(spare)
@@ -90,8 +90,11 @@ def tree(
     else:
         scatter_by(ax, at, adata, color, layer, color_map, size, own_figure)
     time = nodes["pseudotime"]
-    for parent, child, n_cells in edges[["parent", "child", "n_cells"]].itertuples(index=False):
-        elbow = [time[parent], time[parent], time[child]], [row[parent], row[child], row[child]]
+    for parent, child, on, n_cells in edges[["parent", "child", "branch", "n_cells"]].itertuples(index=False):
+        begin, leaves = time[parent], row[parent]
+        if not n_cells and (cells := (adata.obs[keys.terminal] == child).to_numpy()).any():
+            begin, leaves = x[cells].min(), row[own[on]]  # the branch that its cells are on, where the first one is
+        elbow = [begin, begin, time[child]], [leaves, row[child], row[child]]
         ax.plot(*elbow, color=BLACK, linewidth=1.2, linestyle="-" if n_cells else "--", solid_joinstyle="round")
     ax.scatter(time["root"], row["root"], marker="*", s=180, color=ORANGE, edgecolor="white", zorder=5)
     ends = {name: (time[name], row[name]) for name in ["root", *rows]}

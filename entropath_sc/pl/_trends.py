@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
+from ..tl._adata import check_same_cells
 from ..tl._trends import gene_indices
 from ._drawing import colors_for, state_colors
 from ._plots import require
@@ -198,6 +199,7 @@ def _read(
     """Names of genes, and their trends along the chosen lineages."""
     keys = Keys(key)
     require(adata.uns.get(keys.uns, {}), "trends", f"uns[{key!r}]", "ep.tl.trends(adata)")
+    check_same_cells(adata, keys, "trends")
     part = adata.uns[keys.uns]["trends"]
     rows = gene_indices(adata, genes)
     names = [str(name) for name in adata.var_names[rows]]

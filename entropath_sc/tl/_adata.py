@@ -284,6 +284,16 @@ def without_following(adata: AnnData, keys: Keys, step: str) -> Fields:
     return fields
 
 
+def check_same_cells(adata: AnnData, keys: Keys, step: str) -> None:
+    """Refuse tables in `uns` that were made of more cells, or fewer: what is stored by cell follows a selection."""
+    n_cells = _steps(adata, keys).get(step, {}).get("n_cells", adata.n_obs)
+    if n_cells != adata.n_obs:
+        raise ValueError(
+            f"The {step} under {keys.uns!r} are those of {n_cells} cells, and adata has {adata.n_obs}. Run "
+            f"`ep.tl.{step}(adata)` again."
+        )
+
+
 def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> AnnData | None:
     """Set all fields, in the object or in a copy that is returned, or none; what other steps wrote stays."""
     is_view = adata.is_view and not copy
@@ -291,6 +301,9 @@ def write(adata: AnnData, keys: Keys, fields: Fields, *, copy: bool = False) -> 
         warn("Received a view of an AnnData. Making a copy.")
     target = adata.copy() if copy or is_view else adata
     entry = dict(target.uns.get(keys.uns, {}))
+    for step in PARTS:  # tables in `uns` do not follow when cells are selected
+        if fields.params.get(step) is not None:
+            fields.params[step]["n_cells"] = target.n_obs
     entry["params"] = {**entry.get("params", {}), **fields.params}
     fields.uns[keys.uns] = storable({**entry, **fields.parts})
     before: dict[str, Any] = {place: dict(getattr(target, place)) for place in ("obsm", "obsp", "varm", "uns")}

@@ -49,6 +49,13 @@ def check_count(name: str, value: float, least: int) -> None:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
 
 
+def check_flags(**flags: bool) -> None:
+    """Refuse what is neither true nor false: any word would count as true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name}={value!r} must be True or False.")
+
+
 def check_key(key_added: str) -> None:
     """Refuse a prefix that files cannot hold."""
     fits = isinstance(key_added, str) and key_added.isprintable() and 0 < len(key_added.encode()) <= LONGEST_KEY

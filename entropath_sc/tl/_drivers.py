@@ -11,6 +11,7 @@ from scipy.stats import false_discovery_control
 from .._keys import DEFAULT_KEY
 from ..core.trends import TEST_INTERVALS, Association, Contrast, associations, lineage_end, spline_basis
 from ._adata import Fields, check_object, keys_for, write
+from ._checks import check_flags
 from ._progress import finished
 from ._trends import Lineages, expression, read_lineages, warn_if_unfit
 
@@ -82,6 +83,7 @@ def drivers(
     >>> best = found[found["state"] == "fate A"].head(10)
     """
     check_object(adata)
+    check_flags(copy=copy)
     keys = keys_for(adata, key_added, "drivers")
     if versus is not None and (isinstance(versus, str) or len(versus) != 2 or versus[0] == versus[1]):
         raise ValueError(f"versus={versus!r} must be two different terminal states.")

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
 from ._adata import Fields, check_object, keys_for, named, without_following, write
-from ._checks import check_positive, warn
+from ._checks import check_flags, check_positive, warn
 from ._ordered import read_ordered, read_terminal
 from ._progress import finished, progress
 
@@ -75,6 +75,7 @@ def fates(
     [0.33, 0.33, 0.33]
     """
     check_object(adata)
+    check_flags(forward=forward, copy=copy)
     keys = keys_for(adata, key_added, "fates")
     states = read_terminal(adata, keys)
     names = list(states.cat.categories)

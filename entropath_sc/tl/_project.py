@@ -15,7 +15,7 @@ from .._keys import DEFAULT_KEY, FOLLOWING, STEPS, Keys
 from ..core.nodes import Interpolator, Nodes
 from ..core.search import _search
 from ._adata import Fields, carried_labels, cells_of, check_object, keys_for, named, representation, write
-from ._checks import threads, warn
+from ._checks import check_flags, threads, warn
 from ._progress import finished, progress, say_if_compiling
 from ._reference import Reference, pca_offset, read_order, read_reference
 
@@ -83,7 +83,8 @@ def project(
         Distance to the nearest embedded cell of the reference, relative to how far that one is from its neighbours.
         Cells like those of the reference have about 1 or less. Well above 1, coordinates and pseudotime mean little.
     `adata_new.obs['entropath_<label>']`, `adata_new.obs['entropath_<label>_share']`
-        For each of `labels`, the value, and for categories its share of the weight.
+        For each of `labels`, the value, and for categories its share of the weight. A column `'branch'` is carried to
+        `'entropath_branch_label'` if the reference has branches of its own.
     `adata_new.uns['entropath']['params']` : dict
         The parameters.
 
@@ -101,14 +102,15 @@ def project(
     """
     check_object(adata_new)
     check_object(adata_ref)
+    check_flags(use_reference_pca=use_reference_pca, copy=copy)
     labels = [labels] if isinstance(labels, str) else list(labels or [])
     keys = keys_for(adata_ref, key_added)
-    _check_labels(adata_ref, keys, labels)
-    keys_for(adata_new, key_added, "embedding", "project", labels=labels)
+    carried_as = _carried_as(adata_ref, keys, labels)
+    keys_for(adata_new, key_added, "embedding", "project", labels=carried_as.values())
     reference, order = read_reference(adata_ref, keys), read_order(adata_ref, keys)
     start = logg.info("projecting cells onto a reference")
     say_if_compiling(_search)
-    projection = _projection(adata_ref, reference, labels)
+    projection = _projection(adata_ref, reference, carried_as)
     scores, found_order = None, None
     with threads(n_jobs), progress() as report:
         if use_reference_pca:
@@ -126,7 +128,7 @@ def project(
             stage = f"{keys.key}_projected_order"
             found_order = np.asarray(cells.map(order.nodes, order.function, order.n_columns, np.float64, stage))
     columns = projection.columns(rest, keys)
-    carried = sorted({*carried_labels(adata_new, keys), *labels})
+    carried = sorted({*carried_labels(adata_new, keys), *carried_as.values()})
     params = {"labels": labels or None, "carried": carried or None, "use_reference_pca": use_reference_pca}
     fields = Fields(obs=columns, obsm={keys.coordinates: coordinates}, params={"project": params})
     if order is not None:
@@ -135,9 +137,9 @@ def project(
         fields.obsm[reference.use_rep] = scores
     if adata_new is not adata_ref:
         _forget_own(adata_new, keys, fields)
-    for label in labels:
+    for label, name in carried_as.items():
         if f"{label}_colors" in adata_ref.uns:
-            fields.uns[f"{keys.carried(label)}_colors"] = adata_ref.uns[f"{label}_colors"]
+            fields.uns[f"{keys.carried(name)}_colors"] = adata_ref.uns[f"{label}_colors"]
     middle = float(np.median(columns[keys.remoteness]))
     if middle > SUSPICIOUS_REMOTENESS:
         warn(
@@ -151,19 +153,24 @@ def project(
     return done
 
 
-def _check_labels(adata_ref: AnnData, keys: Keys, labels: list[str]) -> None:
-    """Refuse columns that are not there, and those whose results would have the names of other ones."""
-    # Many data sets have a column 'branch': that name is taken only where the reference has branches of its own.
-    free = {"terminal_states"} - set(adata_ref.uns.get(keys.uns, {}).get("params", {}))
-    taken = {name for _, name in keys.fields(set(STEPS) - free)}
+def _carried_as(adata_ref: AnnData, keys: Keys, labels: list[str]) -> dict[str, str]:
+    """What each column is carried as. Refuses those that are not there, or would have the names of other results."""
+    taken = {name for _, name in keys.fields(set(STEPS) - {"terminal_states"})}
+    # Many data sets have a column 'branch'. Its name is free, unless the reference has branches of its own.
+    has_branches = "terminal_states" in adata_ref.uns.get(keys.uns, {}).get("params", {})
+    branches = {name for _, name in keys.fields(["terminal_states"])} if has_branches else set()
+    found: dict[str, str] = {}
     for label in labels:
         if label not in adata_ref.obs:
             there = named(adata_ref.obs.columns)
             raise KeyError(f"labels: there is no column adata_ref.obs[{label!r}]; there is {there}.")
-        new = {name for _, name in keys.fields([], [label])}
-        if clash := sorted(new & taken):
+        as_name = f"{label}_label" if keys.carried(label) in branches else label
+        new = {name for _, name in keys.fields([], [as_name])}
+        if clash := sorted(new & (taken | branches)):
             raise ValueError(f"labels: {label!r} would be carried to {clash[0]!r}, which is another result. Rename it.")
         taken |= new
+        found[label] = as_name
+    return found
 
 
 def _forget_own(adata_new: AnnData, keys: Keys, fields: Fields) -> None:
@@ -272,11 +279,11 @@ class _Projection:
         return named_columns
 
 
-def _projection(adata_ref: AnnData, reference: Reference, labels: list[str]) -> _Projection:
+def _projection(adata_ref: AnnData, reference: Reference, carried_as: dict[str, str]) -> _Projection:
     values = [reference.coordinates]
     n_components = n_columns = reference.coordinates.shape[1]
     found: dict[str, tuple[slice, pd.Index | None]] = {}
-    for label in labels:
+    for label, name in carried_as.items():
         column = _landmark_labels(adata_ref, reference, label)
         if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
             categories, carried = None, column.to_numpy(dtype=np.float64)[:, None]
@@ -286,7 +293,7 @@ def _projection(adata_ref: AnnData, reference: Reference, labels: list[str]) -> 
             if not len(categories):
                 raise ValueError(f"labels: adata_ref.obs[{label!r}] is empty in all embedded cells of the reference.")
             carried = (column.cat.codes.to_numpy()[:, None] == np.arange(len(categories))).astype(np.float64)
-        found[label] = slice(n_columns, n_columns + carried.shape[1]), categories
+        found[name] = slice(n_columns, n_columns + carried.shape[1]), categories
         values.append(carried)
         n_columns += carried.shape[1]
     table = np.hstack(values).astype(np.float64)

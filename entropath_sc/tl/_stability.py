@@ -9,7 +9,7 @@ from ..core.lineages import find_peaks, firm_edges, tree_of
 from ..core.progress import Report
 from ..core.stability import repeat_map, repeat_order
 from ._adata import Fields, check_object, keys_for, representation, write
-from ._checks import check_count
+from ._checks import check_count, check_flags
 from ._nodes import restored_graph
 from ._ordered import Ordered, read_ordered, read_terminal
 from ._progress import finished, progress
@@ -71,6 +71,7 @@ def stability(
     True
     """
     check_object(adata)
+    check_flags(copy=copy)
     keys = keys_for(adata, key_added, "stability")
     check_count("n_repeats", n_repeats, 2)
     check_count("random_state", random_state, 0)

@@ -13,7 +13,7 @@ from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
 from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
-from ._checks import check_count, warn
+from ._checks import check_count, check_flags, warn
 from ._ordered import Ordered, read_ordered
 from ._progress import finished, progress
 
@@ -101,6 +101,7 @@ def terminal_states(
     ['fate A', 'fate B', 'fate C']
     """
     check_object(adata)
+    check_flags(copy=copy)
     keys = keys_for(adata, key_added, "terminal_states")
     for name, value in (("n_states", n_states), ("n_resamples", n_resamples), ("random_state", random_state)):
         if value is not None:
@@ -163,13 +164,14 @@ class Ends:
 
 def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, report: Report) -> Ends:
     graph, weights = ordered.nodes.graph, ordered.weights
-    if (n_components := len(graph.bridges.component_sizes)) > 1:
-        warn(
-            f"The cells form {n_components} components. Terminal states are looked for in the largest one, and fates "
-            "across a bridge mean little: analyse each component alone."
-        )
     firm = firm_edges(ordered.ensemble, graph)
     peaks = find_peaks(ordered.order, firm, weights)
+    if (apart := _left_out(ordered, peaks)).any():
+        warn(
+            f"{apart.sum()} of {len(apart)} cells have no firm link to the part with the root. Terminal states are "
+            "looked for in that part only, and fates of the others mean little: analyse them alone, with a root of "
+            "their own."
+        )
     splits = peaks.ends(n_states)
     if splits is None:
         if n_states is None:
@@ -188,6 +190,11 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, 
     nodes = [ordered.nearest(top, region) for top, region in zip(tops, regions, strict=True)]
     again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed, report)
     return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
+
+
+def _left_out(ordered: Ordered, peaks: Peaks) -> np.ndarray:
+    """Whether each cell is in a part without the root."""
+    return np.isin(ordered.on_cells(np.arange(len(ordered.order))), peaks.left_out)
 
 
 def _named(ends: list[np.ndarray], ordered: Ordered, labels: pd.Series | None) -> list[str]:
@@ -273,7 +280,8 @@ def _fields(
         index=names,
     )
     table["given"] = table["given"].astype(bool)
-    if len(early := table.index[~table["given"] & (table["pseudotime"] < 0.5 * pseudotime.max())]):
+    last = pseudotime[~_left_out(ordered, ends.peaks)].max()
+    if len(early := table.index[~table["given"] & (table["pseudotime"] < 0.5 * last)]):
         warn(
             f"Terminal in the first half of the pseudotime: {named(early)}. If the root is inside a branch, the other "
             "end of that branch looks like a terminal state: choose a root at the end, or remove it with `names=`."

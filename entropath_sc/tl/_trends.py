@@ -14,7 +14,7 @@ from .._keys import DEFAULT_KEY, Keys
 from ..core.trends import lineage_end
 from ..core.trends import trends as fitted_trends
 from ._adata import Fields, check_object, keys_for, named, write
-from ._checks import check_count, warn
+from ._checks import check_count, check_flags, warn
 from ._progress import finished
 
 
@@ -78,6 +78,7 @@ def trends(
     (500, 100)
     """
     check_object(adata)
+    check_flags(copy=copy)
     keys = keys_for(adata, key_added, "trends")
     check_count("n_points", n_points, 2)
     chosen = gene_indices(adata, genes)
