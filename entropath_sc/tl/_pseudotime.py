@@ -35,6 +35,7 @@ def pseudotime(
     depth: float | str | None = None,
     scaling: str = "minmax",
     n_landmarks: int | None = None,
+    use_rep: str | None = None,
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     store: str | PathLike | None = None,
@@ -65,6 +66,9 @@ def pseudotime(
     n_landmarks
         Let this many landmarks carry the order, those that :func:`~entropath_sc.tl.embedding` chooses. Single false
         neighbours then count less; fine branches may be lost.
+    use_rep
+        Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one. By default the one behind the
+        neighbours, else `'X_pca'`.
     preset
         `'paper'` is the method as published, `'heat'` the same in continuous time.
     key_added
@@ -105,7 +109,16 @@ def pseudotime(
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     start = logg.info("computing the EntroPath pseudotime")
     with progress() as report:
-        nodes = node_graph(adata, keys, settings, preset=preset, report=report, n_landmarks=n_landmarks, store=store)
+        nodes = node_graph(
+            adata,
+            keys,
+            settings,
+            preset=preset,
+            report=report,
+            n_landmarks=n_landmarks,
+            use_rep=use_rep,
+            store=store,
+        )
         if is_category(adata, root):
             roots = _root_in(adata, nodes, settings, roots, root)
         if terminals is not None and len(both := np.intersect1d(roots, terminals)):
@@ -129,7 +142,13 @@ def pseudotime(
     fields = Fields(
         obs={keys.pseudotime: pseudotime, keys.potential: potential},
         params={
-            "pseudotime": {"depth": settings.depth, "scaling": scaling, "n_landmarks": n_landmarks, "preset": preset}
+            "pseudotime": {
+                "depth": settings.depth,
+                "scaling": scaling,
+                "n_landmarks": n_landmarks,
+                "use_rep": use_rep,
+                "preset": preset,
+            }
         },
         parts={"pseudotime": part},
     )
