@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ._figures import figure_names
 from ._files import must_stay, overlap, within, workspace_of
 from ._keys import DEFAULT_KEY
 from .core.kernel import BANDWIDTHS
@@ -17,10 +18,16 @@ from .tl._adata import named
 from .tl._checks import check_count, check_key, settings_for
 
 SUFFIXES = (".h5ad", ".zarr")
-DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, and write the file with the results.
+DESCRIPTION = """Embed the cells of an AnnData file, order them from a root, find their fates (--lineages), and write
+the file with the results.
 
 The input needs a PCA (obsm/X_pca, or another representation named by --use-rep), or counts and --preprocess. It is
 never changed, and the output appears under its name only when it is complete.
+
+limits: By default all of the input is in memory, and so is the graph of all cells where there are neighbours, with
+about 2 kB a cell: up to some 500,000 cells in 16 GB. For more cells, or less memory, convert the input to zarr and pass
+--out-of-core. It needs more cells than landmarks (2,000), reads X by rows (csr or dense), and makes no graph of all
+cells: landmarks carry the order and the fates. Memory then hardly depends on the number of cells.
 
 exit codes: 0 done, 1 the data do not allow it, 2 wrong arguments or files, 130 interrupted"""
 
@@ -40,10 +47,12 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--root", nargs="+", metavar="BARCODE", help="cells where the order begins; without a root there is no order")
     add("--root-label", nargs=2, metavar=("COLUMN", "CATEGORY"), help="begin at the cell deepest inside a category")
     add("--terminal", nargs="+", metavar="BARCODE", help="cells where the order ends")
+    add("--lineages", action="store_true", help="also find terminal states, the tree of branches, and fates")
+    add("--groupby", metavar="COLUMN", help="name the terminal states by the labels in this column of obs")
     add("--preprocess", action="store_true", help="X holds counts: normalise, log, 2,000 variable genes, 50 components")
     add("--out-of-core", action="store_true", help="zarr to zarr, block by block; goes on after an interruption")
     add("--scheduler", metavar="ADDRESS", help="dask cluster for --out-of-core, such as tcp://host:8786")
-    add("--figures", type=Path, metavar="FOLDER", help="also draw the embedding, the depth and the order there")
+    add("--figures", type=Path, metavar="FOLDER", help="also draw there: embedding, depth, order, tree, fates")
     add("--color", nargs="+", default=[], metavar="COLUMN", help="columns to colour the embedding by")
     add(
         "--overwrite",
@@ -117,12 +126,6 @@ GONE = {
 }
 
 
-def figure_names(options: argparse.Namespace) -> list[str]:
-    """Files that are drawn."""
-    has_root = options.root or options.root_label
-    return ["embedding.png", "depth.png", *(["pseudotime.png"] if has_root else [])]
-
-
 def check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuse, before anything is read, what cannot end well."""
     source, target, figures = options.input, options.output, options.figures
@@ -145,6 +148,9 @@ def check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
         and not options.overwrite,
         "give --root or --root-label, not both.": options.root and options.root_label,
         "--terminal needs a root.": options.terminal and not has_root,
+        "--lineages needs a root: pass --root or --root-label.": options.lineages and not has_root,
+        "--lineages needs --preset default.": options.lineages and options.preset != "default",
+        "--groupby names terminal states: pass --lineages too.": options.groupby and not options.lineages,
         "--color is for --figures.": options.color and not options.figures,
         "--figures needs at least two components: raise --n-components.": options.figures and options.n_components < 2,
         "--scheduler is for --out-of-core.": options.scheduler and not options.out_of_core,
@@ -152,9 +158,10 @@ def check_files(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
     if options.out_of_core:
         is_zarr = (source.suffix, target.suffix) == (".zarr", ".zarr")
         refused["--out-of-core reads .zarr and writes .zarr; `adata.write_zarr` converts."] = not is_zarr
-        for name in ("preprocess", "neighbors_key", "decay", "bandwidth", "figures", "n_jobs"):
+        for name in ("neighbors_key", "decay", "bandwidth", "n_jobs"):
             refused[f"--{name.replace('_', '-')} does not go with --out-of-core."] = getattr(options, name)
         refused["--out-of-core always uses --scaling minmax."] = options.scaling != "minmax"
+        refused["--preprocess makes X_pca: leave --use-rep out."] = options.preprocess and options.use_rep
     for why, applies in refused.items():
         if why is not None and applies:
             parser.error(why)

@@ -1,39 +1,41 @@
-"""Embedding and order of a zarr store whose cells do not fit into memory: nothing here grows with their number."""
+"""From cells that do not fit into memory to their fates: nothing here grows with their number."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import scipy.sparse as sp
-from anndata.experimental import read_dispatched
-from anndata.io import read_elem, write_elem
+from anndata.io import write_elem
 from scanpy import logging as logg
-from sklearn.utils import gen_batches
 
+from ._counts import preprocess_blocks
 from ._files import Workspace
 from ._keys import Keys
+from ._landmark_lineages import LandmarkLineages
+from ._store import (
+    Cells,
+    counts_of,
+    index_of,
+    labels_of,
+    positions_of,
+    representation_of,
+    store_keys,
+    write_columns,
+)
+from .core.graph import Graph
 from .core.nodes import Interpolator
 from .core.pipeline import Settings, between, embed, landmark_graph, order, root_in, terminal_corrected
-from .tl._adata import cell_indices, keys_for, named, storable
+from .tl._adata import named, own_fields, storable
 from .tl._blocks import BlockedCells
 from .tl._embedding import diagnostics
 from .tl._nodes import stored_graph, stored_order, warn_of_components
 from .tl._progress import progress
 
-# Entries of a column that are read at a time, when a barcode or a category is looked for.
-SCANNED = 200_000
-# Values of a column that an error lists, and a few more.
-MOST_NAMED = 50
 NO_CELLS = np.empty(0, dtype=np.int64)
-
-Cells = Sequence[str] | tuple[str, str]
 
 
 def run_out_of_core(
@@ -42,85 +44,125 @@ def run_out_of_core(
     seconds: Seconds,
     *,
     settings: Settings,
+    preprocess: bool,
     root: Cells | None,
     terminal: Cells | None,
+    lineages: dict[str, Any] | None,
+    colors: list[str],
     use_rep: str,
     key: str,
     n_neighbors: int,
     embedding: dict[str, Any],
     pseudotime: dict[str, Any],
-) -> tuple[int, int, float]:
+) -> tuple[int, int, dict[str, Any]]:
     """Embed and order the cells of ``source``, and write all of it, with the results, as the workspace's result.
 
     Finished blocks are kept in the workspace: the same call goes on after an interruption. Runs on the active dask
-    scheduler. Returns the numbers of cells and of landmarks, and the depth.
+    scheduler. ``lineages`` holds the options of `terminal_states`. Returns the numbers of cells and of landmarks, and
+    what `uns` holds now.
     """
     import zarr
 
     group: Any = zarr.open_group(source, mode="r")
-    keys = _keys_for(group, key)
-    X = _representation(group, use_rep)
-    roots = None if root is None else _positions(group["obs"], root, "--root")
-    terminals = None if terminal is None else _positions(group["obs"], terminal, "--terminal")
+    obs, n_landmarks = group["obs"], embedding["n_landmarks"]
+    names, keys = store_keys(group, key, "embedding", "pseudotime", "terminal_states", "fates")
+    X = counts_of(group) if preprocess else representation_of(group, use_rep)
+    roots = None if root is None else positions_of(obs, root, "--root")
+    terminals = None if terminal is None else positions_of(obs, terminal, "--terminal")
     if not isinstance(root, tuple):
         refuse_shared(roots, terminals)
-    n_landmarks = embedding["n_landmarks"]
+    for color in colors:
+        if color not in obs.attrs["column-order"] and not color.startswith(f"{key}_"):
+            there = named(obs.attrs["column-order"])
+            raise ValueError(f"--color: {color!r} is not a column of obs, and genes are not read; columns are {there}.")
+    if lineages and lineages["groupby"]:
+        labels_of(obs, lineages["groupby"], NO_CELLS)  # an error now, rather than after hours
     if X.shape[0] <= n_landmarks:
         raise ValueError(f"{source} has only {X.shape[0]} cells, and {n_landmarks} landmarks: leave --out-of-core out.")
     with progress() as report:
-        cells = BlockedCells(X, report, store=workspace.folder / "blocks.zarr")
-        n_blocks = cells.X.numblocks[0]
-        start = logg.info(f"embedding {X.shape[0]} cells in {n_blocks} blocks, which are kept in {workspace.folder}")
+        store, prepared = workspace.folder / "blocks.zarr", None
+        start = logg.info(f"reading {X.shape[0]} cells in blocks, which are kept in {workspace.folder}")
+        if preprocess:
+            prepared = preprocess_blocks(X, report, store)
+            X = prepared.scores
+            seconds.took("preprocessing")
+        cells = BlockedCells(X, report, store=store)
         landmarks, graph = landmark_graph(
             cells, settings, n_landmarks, n_neighbors=n_neighbors, random_state=embedding["random_state"]
         )
         warn_of_components(graph.bridges, "landmarks")
+        chosen = landmarks.cells
         seconds.took("joining")
         found = embed(graph, settings, n_components=embedding["n_components"], mds=embedding["mds"], report=report)
         coordinates = found.coordinates.astype(np.float32)
-        values, ordered = coordinates, None
+        values, ordered, few = [coordinates], None, None
         if roots is not None:
             roots = _one_root(graph, settings, cells, roots, root)
             refuse_shared(roots, terminals)
             ends = [roots] if terminals is None else [roots, terminals]
             ordered = order(graph, settings, [graph.sources(cells, some) for some in ends])
-            values = np.hstack([coordinates, ordered.potentials])
+            values.append(ordered.potentials)
+        if lineages is not None:
+            labels = labels_of(obs, lineages["groupby"], chosen) if lineages["groupby"] else None
+            few = LandmarkLineages.found(graph, cells, chosen, ordered, roots, labels, lineages, keys)
+            values.append(few.passages)
         seconds.took("landmarks")
-        table = cells.map(graph.nodes, Interpolator(graph.nodes, values), values.shape[1], np.float64, "cells")
+        table = np.hstack(values)
+        placed = _Placed(Interpolator(graph.nodes, table))
+        on_cells = cells.map(graph.nodes, placed, table.shape[1] + 1, np.float64, "placing cells")
+        parts = np.split(np.arange(table.shape[1]), np.cumsum([part.shape[1] for part in values])[:-1])
         seconds.took("cells")
 
         shutil.copytree(source, workspace.result)
         written: Any = zarr.open_group(workspace.result, mode="r+", use_consolidated=False)
-        barcodes, chosen = _index(group["obs"]), landmarks.cells
+        _remove_own(written, names, keys)
+        barcodes = index_of(obs)
         is_landmark = np.zeros(X.shape[0], dtype=bool)
         is_landmark[chosen] = True
-        columns = {keys.landmark: is_landmark}
-        entry = {
+        columns: dict[str, Any] = {keys.landmark: is_landmark}
+        entry: dict[str, Any] = {
             "params": {"embedding": {**embedding, "use_rep": use_rep}},
             **diagnostics(found),
             "landmarks": stored_graph(graph, chosen, barcodes.oindex[chosen], coordinates),
         }
+        if prepared is not None:
+            prepared.write(workspace.result)
+            entry["pca_offset"] = prepared.offset
+        write_elem(written.require_group("obsm"), keys.coordinates, on_cells[:, parts[0]].astype(np.float32))
         if ordered is not None:
-            potentials = table[:, coordinates.shape[1] :]
+            potentials = on_cells[:, parts[1]]
             ranges = _ranges(potentials)
             columns[keys.potential] = potentials[:, 0]
             columns[keys.pseudotime] = potentials.map_blocks(
                 _scaled, ranges, settings, drop_axis=1, dtype=np.float64, meta=np.empty(0)
             )
-        for place, name in (("obsp", keys.affinity), ("obsp", keys.lengths), ("obsm", keys.scales)):
-            if place in written and name in written[place]:
-                del written[place][name]  # of a graph that is no longer described
-        write_elem(written["obsm"], keys.coordinates, table[:, : coordinates.shape[1]].astype(np.float32))
-        _write_columns(written["obs"], columns, drop=(keys.potential, keys.pseudotime))
+        if few is not None:
+            columns |= few.columns(on_cells[:, -1], X.shape[0])
+            if few.names:
+                columns[keys.plasticity] = few.write_fates(workspace.result, on_cells[:, parts[2]])
+        write_columns(written["obs"], columns)
         if ordered is not None:
             _pin(written["obs"], keys, ranges, *ends)
             at_landmarks = written["obs"][keys.pseudotime].oindex[chosen]
             entry["params"]["pseudotime"] = pseudotime
             named_ends = [barcodes.oindex[some] for some in ends]
             entry["pseudotime"] = stored_order(ordered, named_ends, graph.nodes, use_rep, at_landmarks)
+        if few is not None:
+            kept = few.entry(on_cells[:, -1], barcodes, at_landmarks)
+            entry |= kept | {"params": entry["params"] | kept["params"]}
         write_elem(written.require_group("uns"), keys.uns, storable(entry))
     logg.info("    finished", time=start)
-    return X.shape[0], n_landmarks, found.depth.depth
+    return X.shape[0], n_landmarks, entry
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Values of cells from those of their nearest landmarks, and which landmark is the nearest as one more column."""
+
+    values: Interpolator
+
+    def __call__(self, indices: np.ndarray, distances: np.ndarray) -> np.ndarray:
+        return np.column_stack([self.values(indices, distances), indices[:, 0]])
 
 
 def refuse_shared(roots: np.ndarray | None, terminals: np.ndarray | None) -> None:
@@ -129,7 +171,7 @@ def refuse_shared(roots: np.ndarray | None, terminals: np.ndarray | None) -> Non
         raise ValueError("A cell is given both as root and as terminal.")
 
 
-def _one_root(graph, settings: Settings, cells: BlockedCells, roots: np.ndarray, root: Cells) -> np.ndarray:
+def _one_root(graph: Graph, settings: Settings, cells: BlockedCells, roots: np.ndarray, root: Cells) -> np.ndarray:
     """The roots, or the one that a category stands for."""
     if not isinstance(root, tuple):
         return roots
@@ -151,74 +193,14 @@ class Seconds(dict):
         self[stage], self._began = now - self._began, now
 
 
-def _keys_for(group, key: str) -> Keys:
-    """The fields of a key, which must not be somebody else's."""
-    names: Any = SimpleNamespace(**{place: set(group.get(place, ())) for place in ("obs", "obsm", "obsp")})
-    names.uns = {key: read_elem(group["uns"][key])} if key in group.get("uns", ()) else {}
-    return keys_for(names, key, "embedding", "pseudotime")
-
-
-def _representation(group, use_rep: str):
-    """A dask array of what cells are placed in, whatever kind of table it is stored as."""
-    import dask.array
-    from anndata.experimental import read_elem_lazy
-
-    place = group if use_rep == "X" else group["obsm"] if "obsm" in group else {}
-    if use_rep not in place:
-        there = named(group["obsm"] if "obsm" in group else ())
-        raise KeyError(f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep.")
-    node = place[use_rep]
-    if node.attrs.get("encoding-type") == "dataframe":
-        columns = [node[name] for name in node.attrs["column-order"]]
-        if any(hasattr(column, "keys") or column.dtype.kind not in "iufb" for column in columns):
-            raise ValueError(f"obsm/{use_rep} is a table with columns that are no plain numbers. Name another one.")
-        return dask.array.stack([read_elem_lazy(column) for column in columns], axis=1)
-    X = read_elem_lazy(node)
-    if sp.issparse(X._meta):
-        X = X.map_blocks(_dense, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
-    return X
-
-
-def _dense(X) -> np.ndarray:
-    return X.toarray()
-
-
-def _index(obs):
-    """The array of barcodes; a nullable one is a group with a mask."""
-    node = obs[obs.attrs.get("_index", "_index")]
-    return node["values"] if hasattr(node, "keys") else node
-
-
-def _positions(obs, cells: Cells, name: str) -> np.ndarray:
-    """Positions of barcodes, or of all cells of a ``(column, category)``: read piece by piece, refused as in memory."""
-    column = cells[0] if isinstance(cells, tuple) and cells[0] in obs.attrs["column-order"] else None
-    node, wanted = (_index(obs), list(cells)) if column is None else (obs[column], [cells[1]])
-    found: list[np.ndarray] = []
-    there: list[str] = []
-    for some in gen_batches(_index(obs).shape[0], SCANNED):
-        values = _rows(node, some).astype(str)
-        found.append(some.start + np.flatnonzero(values.isin(wanted)))
-        if column is not None and len(there) < MOST_NAMED:
-            there += values.unique()[:MOST_NAMED].tolist()
-    rows = np.concatenate(found)
-    if column is not None and len(rows):
-        return rows
-    # What decides, and what errors name: the cells that were found, with the first as an example, or what is there.
-    frame = pd.DataFrame({column: there})
-    if column is None:
-        rows = np.union1d(rows, [0])
-        frame = pd.DataFrame(index=_index(obs).oindex[rows].astype(object), columns=obs.attrs["column-order"])
-    few: Any = SimpleNamespace(obs=frame, obs_names=frame.index)
-    return rows[cell_indices(few, cells, name)]
-
-
-def _rows(node, some: slice) -> pd.Series:
-    """Some rows of a column, as anndata reads them."""
-
-    def read(function, name: str, elem, iospec):
-        return function(elem) if hasattr(elem, "keys") or "categories" in name else elem[some]
-
-    return pd.Series(read_dispatched(node, read))
+def _remove_own(written, names, keys: Keys) -> None:
+    """What this package wrote under the key before: a new run describes only its own results."""
+    own = own_fields(names, keys) | {("varm", name) for name in names.varm if name.startswith(keys.trends(""))}
+    for place, name in own:
+        if name in getattr(names, place):
+            del written[place][name]
+    columns = written["obs"].attrs["column-order"]
+    written["obs"].attrs["column-order"] = [name for name in columns if ("obs", name) not in own]
 
 
 def _ranges(potentials) -> list[tuple[float, float]]:
@@ -234,16 +216,6 @@ def _scaled(potentials: np.ndarray, ranges: list[tuple[float, float]], settings:
     if scaled.shape[1] == 1:
         return scaled[:, 0]
     return terminal_corrected(scaled[:, 0], scaled[:, 1], settings)
-
-
-def _write_columns(obs, columns: dict[str, Any], drop: tuple[str, ...]) -> None:
-    """Write columns of `obs`, in the place of those of the same names and of those to drop."""
-    for name in {*columns, *drop} & set(obs):
-        del obs[name]
-    for name, values in columns.items():
-        write_elem(obs, name, values)
-    before = [name for name in obs.attrs["column-order"] if name not in (*columns, *drop)]
-    obs.attrs["column-order"] = before + list(columns)
 
 
 def _pin(

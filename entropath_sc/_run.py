@@ -1,24 +1,23 @@
-"""`entropath-sc run`: from a file with cells to a file with their embedding and order."""
+"""`entropath-sc run`: from a file with cells to a file with their embedding, order and fates."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
+from ._counts import preprocess
+from ._figures import draw_figures, sample_of
 from ._files import Workspace, drafts_in
 from ._keys import Keys
-from ._options import check_files, check_values, figure_names, roots_of, settings_of
+from ._options import check_files, check_values, roots_of, settings_of
 from ._outofcore import Seconds, refuse_shared, run_out_of_core
 from .core.pipeline import N_NEIGHBORS
-from .tl._adata import cell_indices, named
+from .tl._adata import Fields, cell_indices, group_labels, named, without_following, write
+from .tl._nodes import has_graph
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -41,7 +40,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
                 workspace.publish()
                 seconds.took("writing")
             if drafts is not None:
-                _draw(adata, drafts, options)
+                draw_figures(adata or sample_of(options.output, options), drafts, options)
+                seconds.took("figures")
     except KeyboardInterrupt:
         hint = " The same command goes on from there." if options.out_of_core else ""
         state = "is written, but not all else." if workspace.published else f"was not written.{hint}"
@@ -61,9 +61,17 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def _summary(n_cells: int, n_landmarks: int, depth: float) -> dict[str, Any]:
+def _summary(n_cells: int, n_landmarks: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found, by what `uns` holds."""
     how = "all embedded directly" if n_landmarks == n_cells else f"carried by {n_landmarks} landmarks"
-    return {"cells": f"{n_cells}, {how}", "depth": f"{depth:g}"}
+    found = {"cells": f"{n_cells}, {how}", "depth": f"{entry['depth']['chosen']:g}"}
+    if "pseudotime" in entry:
+        roots = list(map(str, entry["pseudotime"]["roots"]))
+        found["root"] = roots[0] if len(roots) == 1 else f"{len(roots)} cells"
+    if "terminal_states" in entry:
+        states = entry["terminal_states"]["n_cells"].items()
+        found["states"] = ", ".join(f"{name} ({n} cells on its branch)" for name, n in states) or "none"
+    return found
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
@@ -90,8 +98,10 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
         if color not in adata.obs and color not in adata.var_names and not color.startswith(f"{options.key_added}_"):
             columns = named(adata.obs.columns)
             raise ValueError(f"--color: {color!r} is neither a gene nor a column of obs; columns are {columns}.")
+    if options.groupby:
+        group_labels(adata, options.groupby)
     if options.preprocess:
-        _preprocess(adata, options.n_neighbors or N_NEIGHBORS)
+        preprocess(adata, options.n_neighbors or N_NEIGHBORS)
     elif not (options.use_rep or options.neighbors_key or "neighbors" in adata.uns or "X_pca" in adata.obsm):
         raise ValueError(
             f"{options.input} has neither neighbours nor a PCA (obsm/X_pca). If X holds counts, pass --preprocess; "
@@ -120,68 +130,37 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
         _forget_order(adata, keys)
     else:
         # Without neighbours the embedding's landmarks carry the order too.
-        has_neighbors = "neighbors" in adata.uns or keys.affinity in adata.obsp
+        on_cells = has_graph(adata, keys, settings_of(options), options.use_rep)
         tl.pseudotime(
             adata,
             root=root,
             terminal=options.terminal,
             depth=options.depth,
             scaling=options.scaling,
-            n_landmarks=None if has_neighbors else options.n_landmarks,
+            n_landmarks=None if on_cells else options.n_landmarks,
+            use_rep=options.use_rep,
             **shared,
         )
     seconds.took("order")
+    if options.lineages:
+        tl.terminal_states(adata, **_lineages(options), key_added=options.key_added)
+        if len(adata.obs[keys.terminal].cat.categories):
+            tl.fates(adata, key_added=options.key_added)
+        seconds.took("lineages")
     adata.write_h5ad(workspace.result) if options.output.suffix == ".h5ad" else adata.write_zarr(workspace.result)
-    n_landmarks, depth = int(adata.obs[keys.landmark].sum()), adata.uns[keys.uns]["depth"]["chosen"]
-    return _summary(adata.n_obs, n_landmarks, depth), adata
+    return _summary(adata.n_obs, int(adata.obs[keys.landmark].sum()), adata.uns[keys.uns]), adata
+
+
+def _lineages(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The options of `terminal_states`."""
+    return {"groupby": options.groupby, "random_state": options.random_state} if options.lineages else None
 
 
 def _forget_order(adata, keys: Keys) -> None:
-    """An order of an earlier run does not go with a new embedding."""
-    for name in (keys.pseudotime, keys.potential):
-        if name in adata.obs:
-            del adata.obs[name]
-    entry = adata.uns[keys.uns]
-    params = {step: params for step, params in entry["params"].items() if step != "pseudotime"}
-    adata.uns[keys.uns] = {name: part for name, part in entry.items() if name != "pseudotime"} | {"params": params}
-
-
-def _preprocess(adata, n_neighbors: int) -> None:
-    """From counts to neighbours, as scanpy's tutorials do."""
-    import scanpy as sc
-
-    values = adata.X.data if sp.issparse(adata.X) else np.asarray(adata.X)
-    if (values < 0).any() or (values != np.round(values)).any():
-        raise ValueError(
-            "--preprocess starts from counts, and X holds other numbers. If it is normalised already, leave "
-            "--preprocess out (a PCA is then needed in obsm/X_pca); else put the counts into X."
-        )
-    adata.layers["counts"] = adata.X.copy()
-    sc.pp.normalize_total(adata)
-    sc.pp.log1p(adata)
-    sc.pp.highly_variable_genes(adata, n_top_genes=min(2000, adata.n_vars))
-    sc.pp.pca(adata, n_comps=min(50, adata.n_obs - 1, int(adata.var["highly_variable"].sum()) - 1))
-    sc.pp.neighbors(adata, n_neighbors=n_neighbors)
-
-
-def _draw(adata, drafts: Path, options: argparse.Namespace) -> None:
-    """Draw the figures, and give them their names when all are there."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from . import pl
-
-    draw: dict[str, Any] = {"embedding": partial(pl.embedding, color=options.color or None)}
-    draw |= {"depth": pl.depth, "pseudotime": pl.pseudotime}
-    names = figure_names(options)
-    for name in names:
-        figure = draw[Path(name).stem](adata, key=options.key_added, return_fig=True)
-        figure.savefig(drafts / name, dpi=150, bbox_inches="tight")
-        plt.close(figure)
-    for name in names:
-        (drafts / name).replace(options.figures / name)
+    """An order of an earlier run does not go with a new embedding, nor does what followed from it."""
+    order = dict.fromkeys([keys.pseudotime, keys.potential])
+    gone = Fields(obs=order, params={"pseudotime": None}, parts={"pseudotime": None})
+    write(adata, keys, without_following(adata, keys, "pseudotime").add(gone))
 
 
 def _out_of_core(options: argparse.Namespace, workspace: Workspace, seconds: Seconds) -> tuple[dict[str, Any], None]:
@@ -194,7 +173,7 @@ def _out_of_core(options: argparse.Namespace, workspace: Workspace, seconds: Sec
     names = ("n_components", "n_landmarks", "mds", "preset", "random_state")
     embedding = {name: getattr(options, name) for name in names}
     embedding |= {name: getattr(settings, name) for name in ("landmarks", "depth", "n_project")}
-    pseudotime = {"depth": settings.depth, "scaling": "minmax", "n_landmarks": options.n_landmarks}
+    pseudotime = {name: getattr(options, name) for name in ("scaling", "n_landmarks", "use_rep", "preset")}
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client
@@ -205,12 +184,15 @@ def _out_of_core(options: argparse.Namespace, workspace: Workspace, seconds: Sec
             workspace,
             seconds,
             settings=settings,
+            preprocess=options.preprocess,
             root=roots_of(options),
             terminal=options.terminal,
+            lineages=_lineages(options),
+            colors=options.color,
             use_rep=options.use_rep or "X_pca",
             key=options.key_added,
             n_neighbors=N_NEIGHBORS if options.n_neighbors is None else options.n_neighbors,
             embedding=embedding,
-            pseudotime=pseudotime | {"preset": options.preset},
+            pseudotime=pseudotime | {"depth": settings.depth},
         )
     return _summary(*found), None

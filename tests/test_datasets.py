@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import itertools
 import json
 import re
 import threading
 import tomllib
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -153,9 +155,25 @@ def test_manifests_follow_the_schema(path):
         jsonschema.validate({**tomllib.loads(path.read_text()), "mood": "good"}, schema)
 
 
-def test_a_data_set_without_a_checked_file_says_where_it_comes_from():
-    with pytest.raises(FileNotFoundError, match="GSE81682"):
-        ep.datasets.load("nestorowa")
+@pytest.mark.parametrize("name", ["nestorowa", "paul16"])
+def test_only_what_can_be_loaded_is_offered(name):
+    offered = f"No data set '{name}' can be loaded. There is 'marrow', 'pancreas', 'paul15'."
+    with pytest.raises(ValueError, match=re.escape(offered)):
+        ep.datasets.load(name)
+
+
+def test_the_page_of_data_sets_is_made_of_the_manifests():
+    docs = Path(__file__).parents[1] / "docs"
+    spec = importlib.util.spec_from_file_location("docs_datasets", docs / "datasets.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    page = (docs / "datasets.md").read_text(encoding="utf-8")
+    assert page == made.page()
+    for path in MANIFESTS:
+        manifest = tomllib.loads(path.read_text(encoding="utf-8"))
+        assert manifest["citation"] in page
+        assert (f"| `{path.stem}` |" in page) == bool(manifest["files"])
+        assert (f"| {manifest['source']} |" in page) == (not manifest["files"])
 
 
 def test_the_hole_is_empty_and_the_rest_is_not():

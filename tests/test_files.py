@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import zarr
 
 import entropath_sc as ep
-from entropath_sc import _outofcore
+from entropath_sc import _store
 from entropath_sc._files import Workspace, within
 from entropath_sc.cli import main
 from entropath_sc.tl import _blocks
@@ -245,7 +245,7 @@ def test_figures_that_fail_do_not_cost_the_result(folder, monkeypatch, capsys):
 @pytest.mark.filterwarnings("ignore:zarr v3 autosharding")
 @pytest.mark.parametrize("version", [2, 3])
 def test_roots_are_found_and_refused_as_in_memory(typed, version, tmp_path, monkeypatch):
-    monkeypatch.setattr(_outofcore, "SCANNED", 70)
+    monkeypatch.setattr(_store, "SCANNED", 70)
     with ad.settings.override(zarr_write_format=version):
         typed.copy().write_zarr(tmp_path / "in.zarr")
     obs, adata = zarr.open_group(tmp_path / "in.zarr", mode="r")["obs"], ad.read_zarr(tmp_path / "in.zarr")
@@ -254,7 +254,7 @@ def test_roots_are_found_and_refused_as_in_memory(typed, version, tmp_path, monk
     n_found = 0
     for cells_asked in asked:
         answers = []
-        for find in (_outofcore._positions, lambda _, *rest: cell_indices(adata, *rest)):
+        for find in (_store.positions_of, lambda _, *rest: cell_indices(adata, *rest)):
             try:
                 answers.append(list(find(obs, cells_asked, "--root")))
             except (KeyError, ValueError) as error:
@@ -268,8 +268,8 @@ def test_any_kind_of_table_gives_what_memory_gives(typed, tmp_path, capsys):
     typed.copy().write_zarr(tmp_path / "in.zarr")
     group = zarr.open_group(tmp_path / "in.zarr", mode="r")
     for name in ("X_pca", "table", "sparse", "by_column"):
-        np.testing.assert_array_equal(_outofcore._representation(group, name).compute(), typed.obsm["X_pca"])
-    np.testing.assert_array_equal(_outofcore._representation(group, "X").compute(), typed.X)
+        np.testing.assert_array_equal(_store.representation_of(group, name).compute(), typed.obsm["X_pca"])
+    np.testing.assert_array_equal(_store.representation_of(group, "X").compute(), typed.X)
     options = ["--root-label", "integer", "1"]
     assert run(tmp_path, "in.zarr", "memory.h5ad", *options) == 0
     assert run(tmp_path, "in.zarr", "blocks.zarr", *options, "--use-rep", "sparse", "--out-of-core") == 0

@@ -34,11 +34,6 @@ def load(name: str) -> AnnData:
     holds title, citation, licence and the names of the label and the root.
     """
     manifest = read_manifest(name)
-    if not manifest["files"]:
-        raise FileNotFoundError(
-            f"{name!r}: no file with a known checksum is on record, so it cannot be loaded by name. "
-            f"Its source is {manifest['source']}; read it with anndata, and preprocess it as its manifest says."
-        )
     path, file = _find(name, manifest["files"])
     logg.info(f"reading {path}")
     adata = _read(path, file)
@@ -54,11 +49,13 @@ def manifest_folder() -> Path:
 
 
 def read_manifest(name: str) -> dict[str, Any]:
-    """The manifest of a data set."""
-    known = {path.stem: path for path in sorted(manifest_folder().glob("*.toml"))}
+    """The manifest of a data set that can be loaded: one with a file whose checksum is known."""
+    paths = sorted(manifest_folder().glob("*.toml"))
+    known = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
+    known = {name: manifest for name, manifest in known.items() if manifest["files"]}
     if name not in known:
-        raise ValueError(f"No data set {name!r}. There is {', '.join(map(repr, known))}.")
-    return tomllib.loads(known[name].read_text(encoding="utf-8"))
+        raise ValueError(f"No data set {name!r} can be loaded. There is {', '.join(map(repr, known))}.")
+    return known[name]
 
 
 def cache_folder() -> Path:

@@ -128,31 +128,29 @@ def _zarr():
     return zarr
 
 
-class BlockedCells(Cells):
-    """Cells of a dask array, read block by block; with a store, what a block gave is kept there."""
+class Blocks:
+    """Rows of a dask array, in blocks that hold all columns; with a store, what a block gave is kept there."""
 
     def __init__(self, X, report: Report = silent, *, store: Store = None) -> None:
-        super().__init__(by_rows(X), report)
-        self.store = store
+        self.X, self.report, self.store = X, report, store
 
-    def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
-        """The sum over all blocks, in their order."""
+    def total(self, job: Callable, stage: str) -> Any:
+        """The sum of what all blocks give, in their order."""
         import dask
 
-        job = NearestNodes(nodes, function)
-        if self.store is None:
-            parts = self._computed([dask.delayed(_applied)(block, job) for block in self._blocks()], stage)
-        else:
-            parts = starmap(BlockStore.read, self._stored(job, stage))
-        return functools.reduce(add, parts)
+        if self.store is not None:
+            return functools.reduce(add, starmap(BlockStore.read, self._stored(job, stage)))
+        tasks = [dask.delayed(_applied)(block, job) for block in self._blocks()]
+        # Sums of two at a time: what a block gave is not kept until all have given theirs.
+        sums = [_sum_of(tasks[some]) for some in gen_batches(len(tasks), BLOCKS_AT_ONCE)]
+        return functools.reduce(add, self._computed(sums, stage, at_once=1))
 
-    def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
-        """A dask array: lazy without a store, and read from the store with one."""
+    def map(self, job: Callable, n_columns: int, dtype: Any, stage: str):
+        """A dask array with a row for each row: lazy without a store, and read from the store with one."""
         import dask
         import dask.array
 
-        X, job = self.X, NearestNodes(nodes, function)
-        meta = np.empty((0, 0), dtype)
+        X, meta = self.X, np.empty((0, 0), dtype)
         if self.store is None:
             return X.map_blocks(_applied, job, dtype=dtype, chunks=(X.chunks[0], (n_columns,)), meta=meta)
         blocks = [
@@ -164,7 +162,7 @@ class BlockedCells(Cells):
     def _blocks(self) -> np.ndarray:
         return self.X.to_delayed().ravel()
 
-    def _stored(self, job: NearestNodes, stage: str) -> Iterator[tuple[BlockStore, str]]:
+    def _stored(self, job: Callable, stage: str) -> Iterator[tuple[BlockStore, str]]:
         """Where the result of each block is kept, once it is there."""
         import dask
         from dask.base import tokenize
@@ -173,20 +171,46 @@ class BlockedCells(Cells):
         token = tokenize(job, version("entropath_sc"))
         # With its place in the name, no two tasks write the same result.
         tasks = [dask.delayed(_store_block)(X, job, f"{token} {i}", store) for i, X in enumerate(self._blocks())]
-        return self._computed(tasks, stage)
+        return self._computed(tasks, stage, at_once=BLOCKS_AT_ONCE)
 
-    def _computed(self, tasks: list, stage: str) -> Iterator[Any]:
+    def _computed(self, tasks: list, stage: str, at_once: int) -> Iterator[Any]:
         import dask
 
-        for some in gen_batches(len(tasks), BLOCKS_AT_ONCE):
+        for some in gen_batches(len(tasks), at_once):
             yield from dask.compute(*tasks[some])
             self.report(f"{stage}, blocks", some.stop, len(tasks))
 
 
-def _store_block(X: np.ndarray, job: NearestNodes, token: str, store: BlockStore) -> tuple[BlockStore, str]:
+def _sum_of(tasks: list) -> Any:
+    import dask
+
+    while len(tasks) > 1:
+        pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+        tasks = [dask.delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return tasks[0]
+
+
+class BlockedCells(Cells):
+    """Cells of a dask array, read block by block."""
+
+    def __init__(self, X, report: Report = silent, *, store: Store = None) -> None:
+        super().__init__(by_rows(X), report)
+        self._read = Blocks(self.X, report, store=store)
+
+    def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
+        """The sum over all blocks, in their order."""
+        return self._read.total(NearestNodes(nodes, function), stage)
+
+    def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
+        """A dask array: lazy without a store, and read from the store with one."""
+        return self._read.map(NearestNodes(nodes, function), n_columns, dtype, stage)
+
+
+def _store_block(X: Any, job: Callable, token: str, store: BlockStore) -> tuple[BlockStore, str]:
     """Where the result of a block is kept; computed unless it was there."""
-    X = np.asarray(X)
-    name = _digest(token, X.dtype.str, str(X.shape), X)
+    X = X if sp.issparse(X) else np.asarray(X)
+    content = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    name = _digest(token, X.dtype.str, str(X.shape), *content)
     try:
         store.read(name)
     except ValueError:
@@ -198,10 +222,10 @@ def _read_block(store: BlockStore, name: str, dtype: Any) -> np.ndarray:
     return store.read(name).astype(dtype, copy=False)
 
 
-def _applied(X: np.ndarray, function: Callable):
+def _applied(X: Any, function: Callable):
     """``function`` of a block of cells, with as many threads as this process has been given."""
     with ONE_AT_A_TIME, threads(_own_threads()):
-        return function(np.asarray(X))
+        return function(X if sp.issparse(X) else np.asarray(X))
 
 
 def _own_threads() -> int:

@@ -22,7 +22,7 @@ from ..core.search import _search
 from ._adata import Fields, cells_of, fingerprint
 from ._blocks import is_lazy
 from ._checks import warn
-from ._graphs import CellGraph, asked_for, cell_graph, content, described, source_of_graph
+from ._graphs import CellGraph, Source, asked_for, cell_graph, content, described, source_of_graph
 from ._progress import say_if_compiling
 
 AS_IT_IS = Frame()
@@ -72,7 +72,7 @@ def node_graph(
     asked = asked_for(adata, keys, use_rep)
     source = source_of_graph(adata, asked, use_rep)
     params = asked if source is None else source.params
-    joined = (asked is not None or source.distances is not None) and not settings.is_published
+    joined = _are_joined(settings, asked, source)
     if n_landmarks is None:
         n_landmarks = adata.n_obs if joined else N_LANDMARKS
 
@@ -111,6 +111,16 @@ def node_graph(
         warn_of_components(graph.bridges, "landmarks")
     fields = None if made is None else made.fields
     return NodeGraph(graph, params["use_rep"], params["n_pcs"], chosen, cells, fields, mark, frame)
+
+
+def has_graph(adata: AnnData, keys: Keys, settings: Settings, use_rep: str | None = None) -> bool:
+    """Whether cells have a graph of their own in a representation, so that no landmarks need carry their order."""
+    asked = asked_for(adata, keys, use_rep)
+    return _are_joined(settings, asked, None if asked is not None else source_of_graph(adata, None, use_rep))
+
+
+def _are_joined(settings: Settings, asked: dict[str, Any] | None, source: Source | None) -> bool:
+    return (asked is not None or source.distances is not None) and not settings.is_published
 
 
 def warn_of_components(bridges: Bridges, what: str) -> None:

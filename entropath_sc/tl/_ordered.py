@@ -90,7 +90,15 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
         raise ValueError(f"Lineages need at least {2 * END_CELLS} cells; adata has {adata.n_obs}.")
     settings = settings_for("default", depth=float(part["depth"]))
     n_landmarks = None if params.get("n_landmarks") is None else int(params["n_landmarks"])
-    nodes = node_graph(adata, keys, settings, preset="default", report=report, n_landmarks=n_landmarks)
+    nodes = node_graph(
+        adata,
+        keys,
+        settings,
+        preset="default",
+        report=report,
+        n_landmarks=n_landmarks,
+        use_rep=params.get("use_rep"),
+    )
     ensemble = PathEnsemble.of(nodes.graph, float(settings.depth))
     sources = nodes.graph.sources(nodes.cells, cell_indices(adata, roots, "root"))
     at = np.unique(np.asarray(sources.argmax(axis=1)).ravel())

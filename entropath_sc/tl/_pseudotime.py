@@ -36,6 +36,7 @@ def pseudotime(
     depth: float | str | None = None,
     scaling: str = "minmax",
     n_landmarks: int | None = None,
+    use_rep: str | None = None,
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
     store: str | PathLike | None = None,
@@ -67,6 +68,9 @@ def pseudotime(
     n_landmarks
         Let this many landmarks carry the pseudotime. Use it if single false neighbours mislead the paths. Fewer
         landmarks smooth more, and may lose fine branches. Default: all cells where there are neighbours.
+    use_rep
+        Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one. Default: the one behind the neighbours,
+        else `'X_pca'`.
     preset
         `'paper'` is the method as published. `'heat'` is the same in continuous time.
     key_added
@@ -106,7 +110,16 @@ def pseudotime(
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     start = logg.info("computing the EntroPath pseudotime")
     with progress() as report:
-        nodes = node_graph(adata, keys, settings, preset=preset, report=report, n_landmarks=n_landmarks, store=store)
+        nodes = node_graph(
+            adata,
+            keys,
+            settings,
+            preset=preset,
+            report=report,
+            n_landmarks=n_landmarks,
+            use_rep=use_rep,
+            store=store,
+        )
         refuse_landmarks(adata, keys, nodes.chosen)
         if is_category(adata, root):
             roots = _root_in(adata, nodes, settings, roots, root)
@@ -131,7 +144,13 @@ def pseudotime(
     fields = Fields(
         obs={keys.pseudotime: pseudotime, keys.potential: potential},
         params={
-            "pseudotime": {"depth": settings.depth, "scaling": scaling, "n_landmarks": n_landmarks, "preset": preset}
+            "pseudotime": {
+                "depth": settings.depth,
+                "scaling": scaling,
+                "n_landmarks": n_landmarks,
+                "use_rep": use_rep,
+                "preset": preset,
+            }
         },
         parts={"pseudotime": part},
     )
