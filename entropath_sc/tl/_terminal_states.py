@@ -332,7 +332,7 @@ def _tables(
     cells = ordered.cells_of(at)
     nodes = pd.DataFrame(
         {
-            "kind": ["root", *np.where(is_tip, "tip", "branch point")],
+            "kind": ["root", *np.where(is_tip, "tip", "branch point").tolist()],
             "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
             "potential": order[at],
             "pseudotime": pseudotime[cells],
