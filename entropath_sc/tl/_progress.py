@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import scanpy as sc
 from scanpy import logging as logg
-from tqdm import tqdm
 
 from ..core.layout import _guttman_rows
 from ..core.progress import Report
@@ -27,10 +27,12 @@ def say_if_compiling() -> None:
 def progress() -> Iterator[Report]:
     """Gives a function that shows a bar for each stage that is reported to it."""
     quiet = int(sc.settings.verbosity) < 2  # `info`
-    bars: dict[str, tqdm] = {}
+    bars: dict[str, Any] = {}
 
     def report(stage: str, done: int, total: int) -> None:
         if stage not in bars:
+            from tqdm import tqdm
+
             close()
             bars[stage] = tqdm(total=total, desc=stage, delay=SECONDS_BEFORE_SHOWN, leave=False, disable=quiet)
         bars[stage].update(done - bars[stage].n)
