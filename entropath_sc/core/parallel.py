@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
@@ -43,6 +43,12 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
     limits = np.linspace(0, n_rows, n_threads + 1).astype(int)
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(kernel, limits[:-1], limits[1:]))
+
+
+def side_by_side(*functions: Callable[[], Any]) -> list[Any]:
+    """What functions give that take one thread each: at the same time, where numba may use as many."""
+    with ThreadPoolExecutor(min(len(functions), numba.get_num_threads())) as pool:
+        return [job.result() for job in [pool.submit(function) for function in functions]]
 
 
 class ThreadPools:
@@ -105,7 +111,7 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        with ONE_AT_A_TIME, thread_pools().limit(limits=1, user_api="blas"):
+        with thread_pools().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return alone
