@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 
 import entropath_sc as ep
 from entropath_sc.core import parallel
-from entropath_sc.core.parallel import side_by_side, thread_pools
+from entropath_sc.core.parallel import in_threads, thread_pools
 from entropath_sc.tl._checks import all_threads, threads
 
 FORK = """
@@ -109,10 +109,10 @@ def test_limits_that_overlap_end_in_any_order():
 
 
 @pytest.mark.skipif(all_threads() < 2, reason="needs two threads")
-def test_functions_run_side_by_side_as_far_as_threads_are_allowed():
+def test_functions_run_in_as_many_threads_as_are_allowed():
     meeting = threading.Barrier(2)
     with threads(2):
-        assert sorted(side_by_side(*[lambda: meeting.wait(timeout=60)] * 2)) == [0, 1]
+        assert sorted(in_threads(lambda _: meeting.wait(timeout=60), range(2))) == [0, 1]
     alone = threading.Barrier(2)
     with threads(1), pytest.raises(threading.BrokenBarrierError):
-        side_by_side(*[lambda: alone.wait(timeout=0.1)] * 2)
+        in_threads(lambda _: alone.wait(timeout=0.1), range(2))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
 
 import numba
@@ -41,14 +42,13 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
         kernel(0, n_rows)
         return
     limits = np.linspace(0, n_rows, n_threads + 1).astype(int)
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(kernel, limits[:-1], limits[1:]))
+    in_threads(lambda part: kernel(*part), pairwise(limits))
 
 
-def side_by_side(*functions: Callable[[], Any]) -> list[Any]:
-    """What functions give that take one thread each: at the same time, where numba may use as many."""
-    with ThreadPoolExecutor(min(len(functions), numba.get_num_threads())) as pool:
-        return [job.result() for job in [pool.submit(function) for function in functions]]
+def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
+    """A function that takes one thread of each item, on as many threads as numba may use."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        return list(pool.map(function, items))
 
 
 class ThreadPools:
@@ -111,7 +111,7 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        with thread_pools().limit(limits=1, user_api="blas"):
+        with ONE_AT_A_TIME, thread_pools().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return alone

@@ -17,7 +17,6 @@ from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .landmarks import Landmarks, choose, compressed_graph, joined_graph, knn_graph
 from .nodes import Nodes, SoftAssignment
-from .parallel import side_by_side
 from .progress import Report, silent
 
 SCALINGS = ("minmax", "rank")
@@ -109,12 +108,8 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
         return D, Diagnostics(depth, knee, np.empty(0), np.empty(0), perron.residual)
     depth = float(settings.depth)
     ensemble = PathEnsemble.of(graph, depth)
-    D, alike, knee = side_by_side(
-        lambda: without_own_noise(ensemble.free_energies()),
-        lambda: agreement(graph, depth),
-        lambda: entropy_knee(equalised_spectrum(graph, ensemble)),
-    )
-    return D, Diagnostics(depth, knee, *alike)
+    knee = entropy_knee(equalised_spectrum(graph, ensemble))
+    return without_own_noise(ensemble.free_energies()), Diagnostics(depth, knee, *agreement(graph, depth))
 
 
 def embed(
