@@ -1,5 +1,8 @@
 """Out of core: time and peak memory at one and ten million cells, on a dask cluster of two workers.
 
+The command line embeds and orders the cells of a store. Terminal states and fates follow in Python, on a dask array of
+the same cells; their order and tables are in memory.
+
     pip install -e ".[bench]"
     python benchmarks/scale.py [--cells 1000000 10000000] [--folder /tmp/entropath_scale] [--memory-limit 2GB]
 
@@ -75,11 +78,29 @@ def child(store: Path, memory_limit: str) -> None:
         began = time.perf_counter()
         code = main([*command, "--scheduler", cluster.scheduler_address])
         spent = time.perf_counter() - began
-        workers = list(client.run(peak_mb).values())
-    shutil.rmtree(output, ignore_errors=True)
-    if code:
-        sys.exit(code)
-    print("RESULT" + json.dumps({"seconds": spent, "main_mb": peak_mb(), "worker_mb": workers}))
+        found = {"seconds": spent, "main_mb": peak_mb(), "worker_mb": list(client.run(peak_mb).values())}
+        shutil.rmtree(output, ignore_errors=True)
+        if code:
+            sys.exit(code)
+        found |= {"lineages": lineages(store), "lineages_mb": peak_mb()}
+    print("RESULT" + json.dumps(found))
+
+
+def lineages(store: Path) -> float:
+    """Seconds from a dask array to terminal states and fates, on the active cluster."""
+    import dask.array as da
+    import zarr
+    from anndata import AnnData
+
+    import entropath_sc as ep
+
+    X = da.from_zarr(zarr.open_array(store, path="obsm/X_pca", mode="r"))
+    adata = AnnData(shape=(len(X), 0), obsm={"X_pca": X})
+    began = time.perf_counter()
+    ep.tl.pseudotime(adata, root=adata.obs_names[0])
+    ep.tl.terminal_states(adata)
+    ep.tl.fates(adata)
+    return time.perf_counter() - began
 
 
 def measure(store: Path, memory_limit: str) -> dict:
@@ -108,8 +129,9 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(exist_ok=True)
     lines = [
-        f"| cells | seconds | {' | '.join(STAGES)} | peak MB, main | peak MB, workers | peak MB, all |",
-        "|" + "---|" * (len(STAGES) + 5),
+        f"| cells | seconds | {' | '.join(STAGES)} | peak MB, main | peak MB, workers | peak MB, all | order, terminal "
+        "states and fates in Python: seconds | peak MB, main |",
+        "|" + "---|" * (len(STAGES) + 7),
     ]
     for n in options.cells:
         store = options.folder / f"cells_{n}.zarr"
@@ -123,21 +145,27 @@ def main() -> None:
         total = found["main_mb"] + sum(found["worker_mb"])
         workers = " + ".join(f"{mb:.0f}" for mb in found["worker_mb"])
         lines.append(
-            f"| {n:,} | {found['seconds']:.1f} | {stages} | {found['main_mb']:.0f} | {workers} | {total:.0f} |"
+            f"| {n:,} | {found['seconds']:.1f} | {stages} | {found['main_mb']:.0f} | {workers} | {total:.0f} | "
+            f"{found['lineages']:.1f} | {found['lineages_mb']:.0f} |"
         )
-    lines += ["", projected(n, found["stages"])]
+    lines += ["", *projected(n, found["stages"])]
     (RESULTS / "scale.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 
-def projected(n: int, stages: dict[str, float], n_cells: int = 100_000_000, n_workers: int = 16) -> str:
+def projected(n: int, stages: dict[str, float], n_cells: int = 100_000_000) -> list[str]:
     """From the costs per cell of the last run, with two workers: what more cells on more workers would take."""
-    shared = sum(stages[s] for s in SHARED) * (n_cells / n) * (2 / n_workers)
     alone = stages["landmarks"] + stages["writing"] * n_cells / n
-    return (
-        f"{n_cells:,} cells on {n_workers} workers, from these costs: {(shared + alone) / 60:.0f} minutes, of which "
-        f"{shared / 60:.1f} shared by the workers and {alone / 60:.1f} not (landmarks, and one process that writes)."
-    )
+    lines = [
+        f"{n_cells:,} cells, from the costs of {n:,}:",
+        "",
+        "| workers | minutes | shared by the workers | not shared (landmarks, and one process that writes) |",
+        "|---|---|---|---|",
+    ]
+    for n_workers in (16, 64):
+        shared = sum(stages[s] for s in SHARED) * (n_cells / n) * (2 / n_workers)
+        lines.append(f"| {n_workers} | {(shared + alone) / 60:.1f} | {shared / 60:.1f} | {alone / 60:.1f} |")
+    return lines
 
 
 if __name__ == "__main__":

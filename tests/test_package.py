@@ -58,6 +58,15 @@ def test_import_has_no_side_effects():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_import_loads_little_beyond_scanpy():
+    code = (
+        "import sys, scanpy; before = set(sys.modules); import entropath_sc;"
+        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}), 'sklearn.neighbors' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert found == ["entropath_sc", "False"]
+
+
 def test_the_page_of_fields_lists_what_is_stored(cells):
     cells.obs["group"] = cells.obs["branch"]
     published = cells.copy()

@@ -8,11 +8,13 @@ import threading
 import time
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info
 
 import entropath_sc as ep
 from entropath_sc.core import parallel
-from entropath_sc.core.parallel import thread_pools
+from entropath_sc.core.parallel import in_threads, thread_pools
+from entropath_sc.tl._checks import all_threads, threads
 
 FORK = """
 import multiprocessing, warnings
@@ -104,3 +106,13 @@ def test_limits_that_overlap_end_in_any_order():
     assert set(blas_threads()) == {2}
     two.__exit__(None, None, None)
     assert blas_threads() == before
+
+
+@pytest.mark.skipif(all_threads() < 2, reason="needs two threads")
+def test_functions_run_in_as_many_threads_as_are_allowed():
+    meeting = threading.Barrier(2)
+    with threads(2):
+        assert sorted(in_threads(lambda _: meeting.wait(timeout=60), range(2))) == [0, 1]
+    alone = threading.Barrier(2)
+    with threads(1), pytest.raises(threading.BrokenBarrierError):
+        in_threads(lambda _: alone.wait(timeout=0.1), range(2))

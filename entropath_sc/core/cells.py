@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import gen_batches
 
 from .nodes import Nodes
+from .parallel import in_threads
 from .progress import Report, silent
+
+_BLOCK = 16_384
 
 
 class Cells:
@@ -34,14 +38,20 @@ class Cells:
 
     def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str) -> Any:
         """A function of the nearest nodes of each cell and the distances to them, a row a cell."""
-        return function(*self._nearest(nodes))
+        indices, distances = self._nearest(nodes)
+
+        def of(some: slice) -> np.ndarray:
+            return function(indices[some], distances[some])
+
+        # Blocks of cells, whose temporary arrays fit into the cache.
+        return np.concatenate(in_threads(of, gen_batches(len(indices), _BLOCK)))
 
     def assignment(self, nodes: Nodes) -> np.ndarray:
         """The nearest node of each cell."""
         return np.asarray(self.map(nodes, _nearest_alone, 1, np.int32, "assignment"))[:, 0]
 
     def _nearest(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
-        if self._searched is None or self._searched[0] is not nodes:
+        if self._searched is None or not self._searched[0].is_searched_as(nodes):
             self._searched = nodes, nodes.nearest(self.X, report=self.report)
         return self._searched[1]
 

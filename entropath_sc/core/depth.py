@@ -70,8 +70,8 @@ def entropy_knee(spectrum: np.ndarray) -> Knee:
 
 @on_one_blas_thread
 def eigenvalues(symmetric: np.ndarray) -> np.ndarray:
-    """All eigenvalues of a symmetric matrix, which is overwritten."""
-    return scipy.linalg.eigvalsh(symmetric, overwrite_a=True, check_finite=False, driver="evr")
+    """All eigenvalues of a symmetric matrix, which is overwritten: transposed, as LAPACK would copy it otherwise."""
+    return scipy.linalg.eigvalsh(symmetric.T, overwrite_a=True, check_finite=False, driver="evr")
 
 
 def equalised_spectrum(graph: Graph, ensemble: PathEnsemble) -> np.ndarray:

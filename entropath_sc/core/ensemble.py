@@ -183,18 +183,19 @@ class PathEnsemble:
         In the Cholesky factors of such a matrix only the diagonal is a difference, so that also the smallest entries of
         its inverse are accurate relative to themselves.
         """
-        system = -self.normalised().toarray(order="F")
+        system = (-self.normalised()).toarray(order="F")
         system.flat[:: len(system) + 1] += 1.0
         factor, _ = dpotrf(system, lower=1, overwrite_a=1)
-        G, _ = dpotri(factor, lower=1, overwrite_c=1)
-        G = np.tril(G)
-        G += np.tril(G, -1).T
-        beyond = np.tril(G < np.finfo(float).tiny)
-        D = np.log(np.maximum(G, np.finfo(float).tiny, out=G), out=G)
-        own = 0.5 * D.diagonal()
-        D = np.maximum(own[:, None] + own[None, :] - D, 0.0)
+        half, _ = dpotri(factor, lower=1, overwrite_c=1)
+        G = half.T + half  # zeros above the diagonal, which counts twice
+        G.flat[:: len(G) + 1] *= 0.5
+        beyond = G < np.finfo(float).tiny
+        log_G = np.log(np.maximum(G, np.finfo(float).tiny, out=G), out=G)
+        own = 0.5 * log_G.diagonal()
+        D = own[:, None] + own[None, :]
+        np.maximum(np.subtract(D, log_G, out=D), 0.0, out=D)
         np.fill_diagonal(D, 0.0)
-        return _through_waypoints(D, beyond) if beyond.any() else D
+        return _through_waypoints(D, np.tril(beyond)) if beyond.any() else D
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import numba
 import numpy as np
 import scipy.sparse as sp
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from .cells import Cells
 from .graph import Graph, connected, graph_of_cells
@@ -90,6 +88,9 @@ def _indicator(assignment: np.ndarray, n_landmarks: int, values: np.ndarray | No
 
 
 def _nearest_to_centroids(X: np.ndarray, n_landmarks: int, rng: np.random.Generator) -> np.ndarray:
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     start = X[rng.choice(len(X), size=n_landmarks, replace=False)]
     with warnings.catch_warnings(), without_openmp():
         # Fewer distinct cells than landmarks is no problem here: the rest is filled up at random.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.neighbors import NearestNeighbors
 
 from .frame import Frame
 from .parallel import without_openmp
@@ -18,6 +17,8 @@ def knn_distances(X: np.ndarray, n_neighbors: int, *, random_state: int = 0) -> 
     n_cells, frame = X.shape[0], Frame.of(X)
     X = frame(X, X.dtype.type)  # products of numbers far from zero would lose the digits that tell neighbours apart
     if n_cells <= EXACT_SEARCH_CELLS:
+        from sklearn.neighbors import NearestNeighbors
+
         # Querying without X leaves each cell out of its own neighbours, also where it has duplicates.
         with without_openmp():
             distances, indices = NearestNeighbors(n_neighbors=n_neighbors - 1).fit(X).kneighbors()

@@ -40,6 +40,10 @@ class Nodes:
         """The nodes that each cell is placed among, nearest first, and their distances."""
         return nearest_landmarks(X, self.positions, self.n_project, report=report)
 
+    def is_searched_as(self, other: Nodes) -> bool:
+        """Whether a search among other nodes finds the same."""
+        return self.n_project == other.n_project and np.array_equal(self.positions, other.positions)
+
     def weights(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
         """Weights of cells on their nearest nodes; rows sum to one."""
         return placement_weights(indices, distances, self.bandwidths)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from itertools import pairwise
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
@@ -41,8 +42,13 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
         kernel(0, n_rows)
         return
     limits = np.linspace(0, n_rows, n_threads + 1).astype(int)
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(kernel, limits[:-1], limits[1:]))
+    in_threads(lambda part: kernel(*part), pairwise(limits))
+
+
+def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
+    """A function that takes one thread of each item, on as many threads as numba may use."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        return list(pool.map(function, items))
 
 
 class ThreadPools:

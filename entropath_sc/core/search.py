@@ -20,8 +20,6 @@ REPORT_CELLS = 65_536
 _GROUP = 9
 # Compiled loops take this many values at a time, and the rest one by one, which is slower: arrays are padded to it.
 _VECTOR = 32
-# Up to this many candidates are sorted by counting.
-_COUNTED = 1024
 # Scores are rounded differently by different shapes of product; what they might have missed is this close to the bound,
 # relative to the norms.
 _ROUNDING = np.float32(1e-5)
@@ -80,46 +78,53 @@ def _padded(scoring: np.ndarray) -> np.ndarray:
     return padded
 
 
-@numba.njit(nogil=True, cache=True)
 def _search(cells, norms, landmarks, scoring, block, indices, distances, begin, end):
     """Cells from ``begin`` to ``end``, in blocks."""
-    k = indices.shape[1]
-    n_landmarks, width = len(landmarks), scoring.shape[1]
-    n_groups = width // _GROUP
+    width = scoring.shape[1]
     # One workspace for all blocks: fresh memory for each would cost as much as the work on it.
     products = np.empty((block, width), np.float32)
-    minima, groups = np.empty(n_groups, np.float32), np.empty(n_groups + 1, np.uint32)
-    fewer = np.empty(_VECTOR, np.float32)
-    found, length = np.empty(width + 1, np.uint32), np.empty(width, np.float32)
-    order = np.empty(width, np.int64)
+    minima, length = np.empty(width // _GROUP, np.float32), np.empty(width, np.float32)
+    found = np.empty((2, width + 1), np.uint32)
     for first in range(begin, end, block):
         last = min(first + block, end)
-        scores = products[: last - first]
-        np.dot(cells[first:last], scoring, scores)
-        for i in range(first, last):
-            row = scores[i - first]
-            _group_minima(row, minima)
-            if 2 * k <= _VECTOR:
-                _fewer_minima(minima, fewer)
-                bound = _upper_bound(fewer, k)
-            else:
-                bound = _upper_bound(minima if k <= n_groups else row[:n_landmarks], k)
-            # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that it
-            # does not depend on which other cells were in the block.
-            bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
-            n_found = _collect(row, minima, bound, groups, found)
-            measure(cells[i], landmarks, found[:n_found], length)
-            _sort(length, np.int64(n_found), k, order)
-            for m in range(k):
-                indices[i, m] = found[order[m]]
-                distances[i, m] = length[order[m]]
+        np.dot(cells[first:last], scoring, out=products[: last - first])
+        _select(products, cells, norms, landmarks, first, last, indices, distances, minima, length, found)
 
 
+# Few and plain kernels: numba takes seconds to compile slices, products, allocations and its own sort. The short loops
+# stand alone because LLVM vectorises them there; inside the long one it does not.
 _FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
 
 
+@numba.njit(nogil=True, cache=True)
+def _select(products, cells, norms, landmarks, first, last, indices, distances, minima, length, found):
+    """The nearest landmarks of the cells from ``first`` to ``last``, whose scores are ``products``."""
+    k = indices.shape[1]
+    for i in range(first, last):
+        row = products[i - first]
+        _minima(row, minima)
+        if k <= minima.shape[0]:
+            bound = _upper_bound(minima, minima.shape[0], k)
+        else:
+            bound = _upper_bound(row, landmarks.shape[0], k)
+        # Scores only find the candidates. A distance is computed from the cell and the landmark alone, so that it
+        # does not depend on which other cells were in the block.
+        bound = min(bound + _ROUNDING * (abs(bound) + norms[i]), _LARGEST)
+        n_found = np.int64(_collect(row, minima, bound, found))
+        _measure(cells, i, landmarks, found, n_found, length)
+        for m in range(n_found):
+            # Into its place among the k nearest so far; the first of those as far comes first.
+            place = min(m, k)
+            while place > 0 and distances[i, place - 1] > length[m]:
+                if place < k:
+                    distances[i, place], indices[i, place] = distances[i, place - 1], indices[i, place - 1]
+                place -= 1
+            if place < k:
+                distances[i, place], indices[i, place] = length[m], found[1, m]
+
+
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _group_minima(scores, minima):
+def _minima(scores, minima):
     """Landmarks j, j + n_groups, j + 2 n_groups ... form a group, so that minima are taken over whole vectors."""
     n_groups = minima.shape[0]
     for j in range(n_groups):
@@ -130,51 +135,18 @@ def _group_minima(scores, minima):
 
 
 @numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _fewer_minima(minima, fewer):
-    """Minima of as many groups of the minima: for a small k they bound its score nearly as well, and much sooner."""
-    for j in range(_VECTOR):
-        fewer[j] = minima[j]
-    for begin in range(_VECTOR, minima.shape[0], _VECTOR):
-        for j in range(_VECTOR):
-            fewer[j] = min(fewer[j], minima[begin + j])
-
-
-@numba.njit(cache=True)
-def _collect(scores, minima, bound, groups, found):
-    """Indices of the scores up to ``bound``, without a branch for each: first the groups, then within them."""
-    n_groups, n_near, n_found = np.uint32(len(minima)), np.uint32(0), np.uint32(0)
-    for group in range(n_groups):
-        groups[n_near] = group
-        n_near += np.uint32(minima[group] <= bound)
-    for near in range(n_near):
-        for m in range(np.uint32(_GROUP)):
-            j = groups[near] + m * n_groups
-            found[n_found] = j
-            n_found += np.uint32(scores[j] <= bound)
-    return n_found
-
-
-@numba.njit(fastmath=_FAST, inline="never", cache=True)
-def measure(cell, landmarks, found, length):
-    """Distances of a cell to the landmarks that were found; ``length`` takes them."""
-    for m in range(found.shape[0]):
-        landmark = landmarks[found[m]]
-        total = np.float32(0)
-        for f in range(landmark.shape[0]):
-            difference = cell[f] - landmark[f]
-            total += difference * difference
-        length[m] = np.sqrt(total)
-
-
-@numba.njit(cache=True)
-def _upper_bound(scores, k):
-    """By bisection, a value that at least ``k`` of the scores do not exceed, and not many more."""
-    low, high = _extremes(scores)
+def _upper_bound(scores, n, k):
+    """By bisection, a value that at least ``k`` of the first ``n`` scores do not exceed, and not many more."""
+    low, high = scores[0], scores[0]
+    for j in range(n):
+        low, high = min(low, scores[j]), max(high, scores[j])
     # What the landmarks were padded with is infinitely far.
     high = min(high, _LARGEST)
     for _ in range(20):
         middle = np.float32(0.5) * low + np.float32(0.5) * high
-        n_below = _count_below(scores, middle)
+        n_below = np.uint32(0)  # a count as wide as the values is the fastest
+        for j in range(n):
+            n_below += np.uint32(scores[j] < middle)
         if n_below >= k:
             high = middle
             if n_below <= k + 4:
@@ -184,51 +156,30 @@ def _upper_bound(scores, k):
     return high
 
 
-@numba.njit(fastmath=_FAST, inline="never", cache=True)
-def _extremes(values):
-    low, high = values[0], values[0]
-    for j in range(values.shape[0]):
-        low, high = min(low, values[j]), max(high, values[j])
-    return low, high
-
-
 @numba.njit(inline="never", cache=True)
-def _count_below(values, bound):
-    # A count as wide as the values is the fastest.
-    count = np.uint32(0)
-    for j in range(values.shape[0]):
-        count += np.uint32(values[j] < bound)
-    return count
+def _collect(scores, minima, bound, found):
+    """Indices of the scores up to ``bound``, without a branch for each: first the groups, then within them."""
+    n_groups, n_near, n_found = np.uint32(minima.shape[0]), np.uint32(0), np.uint32(0)
+    for group in range(n_groups):
+        found[0, n_near] = group
+        n_near += np.uint32(minima[group] <= bound)
+    for near in range(n_near):
+        for m in range(np.uint32(_GROUP)):
+            j = found[0, near] + m * n_groups
+            found[1, n_found] = j
+            n_found += np.uint32(scores[j] <= bound)
+    return n_found
 
 
-@numba.njit(cache=True)
-def _sort(length, n, k, order):
-    """``order`` becomes the places of the ``k`` shortest of the first ``n`` lengths, shortest first, ties as they come.
-
-    Plain loops: assignments to slices and numba's own sort take seconds to compile.
-    """
-    if n > _COUNTED:
-        for m in range(n):
-            # Into the sorted places before it, the k shortest so far.
-            place = min(m, k)
-            while place > 0 and length[order[place - 1]] > length[m]:
-                if place < k:
-                    order[place] = order[place - 1]
-                place -= 1
-            if place < k:
-                order[place] = m
-        return
-    # Counting the shorter ones has no branches, and beats a sort as long as there are few.
-    n_padded = (n + _VECTOR - 1) // _VECTOR * _VECTOR
-    for m in range(n, n_padded):
-        length[m] = np.inf
-    for m in range(n):
-        order[m] = -1
-    for m in range(n):
-        place = _count_below(length[:n_padded], length[m])
-        while order[place] >= 0:
-            place += np.uint32(1)
-        order[place] = m
+@numba.njit(fastmath=_FAST, inline="never", cache=True)
+def _measure(cells, i, landmarks, found, n_found, length):
+    """Distances of a cell to the landmarks that were found."""
+    for m in range(n_found):
+        total = np.float32(0)
+        for f in range(landmarks.shape[1]):
+            difference = cells[i, f] - landmarks[found[1, m], f]
+            total += difference * difference
+        length[m] = np.sqrt(total)
 
 
 def placement_weights(

@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pooch
 import scanpy as sc
 from anndata import AnnData, read_h5ad
 from scanpy import logging as logg
@@ -89,6 +88,8 @@ def _verify(path: Path, sha256: str) -> None:
 
 
 def _download(file: dict[str, str], name: str) -> Path:
+    import pooch
+
     if not file["url"].startswith("https://"):
         raise ValueError(f"{name!r}: its manifest names {file['url']}, and only https is downloaded.")
     try:

@@ -9,7 +9,6 @@ from anndata import AnnData
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
-from sklearn.neighbors import kneighbors_graph
 
 from ..core.parallel import over_rows, without_openmp
 from ._fields import check_finite, check_lengths, field
@@ -184,6 +183,8 @@ def demap(
     check_lengths(reference=reference, embedding=embedding)
     check_finite(embedding=embedding)
     if not sp.issparse(reference):
+        from sklearn.neighbors import kneighbors_graph
+
         check_finite(reference=reference)
         with without_openmp():
             reference = kneighbors_graph(reference, n_neighbors, mode="distance")

@@ -2,15 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 from anndata import AnnData
-from sklearn.cluster import KMeans
-from sklearn.metrics import (
-    adjusted_mutual_info_score,
-    adjusted_rand_score,
-    homogeneity_score,
-    normalized_mutual_info_score,
-    silhouette_score,
-)
-from sklearn.preprocessing import StandardScaler
 
 from ..core.parallel import without_openmp
 from ._fields import check_lengths, field
@@ -38,6 +29,8 @@ def branch_silhouette(embedding: np.ndarray | str, labels: np.ndarray | str, *, 
     >>> ep.metrics.branch_silhouette(np.array([[0.0], [0.1], [9.0], [9.1]]), [0, 0, 1, 1]) > 0.9
     True
     """
+    from sklearn.metrics import silhouette_score
+
     embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
     check_lengths(embedding=embedding, labels=labels)
     with without_openmp():
@@ -71,15 +64,19 @@ def kmeans_agreement(
     >>> found["ari"]
     1.0
     """
+    from sklearn import metrics
+    from sklearn.cluster import KMeans
+    from sklearn.preprocessing import StandardScaler
+
     embedding, labels = np.asarray(field(embedding, adata)), np.asarray(field(labels, adata))
     check_lengths(embedding=embedding, labels=labels)
     kmeans = KMeans(len(np.unique(labels)), n_init=10, random_state=random_state)
     with without_openmp():
         clusters = kmeans.fit_predict(StandardScaler().fit_transform(embedding))
     scores = {
-        "homogeneity": homogeneity_score,
-        "ami": adjusted_mutual_info_score,
-        "ari": adjusted_rand_score,
-        "nmi": normalized_mutual_info_score,
+        "homogeneity": metrics.homogeneity_score,
+        "ami": metrics.adjusted_mutual_info_score,
+        "ari": metrics.adjusted_rand_score,
+        "nmi": metrics.normalized_mutual_info_score,
     }
     return {name: float(score(labels, clusters)) for name, score in scores.items()}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 from anndata import AnnData
-from sklearn import manifold
 
 from ..core.parallel import without_openmp
 from ._fields import check_lengths, field
@@ -33,6 +32,8 @@ def trustworthiness(
     >>> ep.metrics.trustworthiness(points, 2 * points)
     1.0
     """
+    from sklearn import manifold
+
     reference, embedding = np.asarray(field(reference, adata)), np.asarray(field(embedding, adata))
     check_lengths(reference=reference, embedding=embedding)
     n = len(reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -93,14 +94,16 @@ def node_graph(
         )
     say_if_compiling(_search)
     frame = AS_IT_IS if is_lazy(source.X) else Frame.of(source.X)
-    cells = cells_of(source.X, frame, report, store)
+    # Without neighbours, the source is recognised by the positions themselves.
+    positions = content(source.X) if source.distances is not None else source.fingerprint
+    cells = _cells(adata, source.X, positions, frame, report, store)
     made = of_cells() if joined and not is_lazy(source.X) else None
     if given is not None:
         include, n_landmarks = given if include is None else np.union1d(given, include), 0
     affinity = None if made is None else made.graph.affinity
     options = {"include": include, "n_neighbors": params["n_neighbors"], "random_state": random_state}
     how = [settings, n_landmarks, options | {"include": None if include is None else include.tolist()}]
-    how += [content(source.X), None if affinity is None else fingerprint(affinity.data, affinity.indices)]
+    how += [positions, None if affinity is None else fingerprint(affinity.data, affinity.indices)]
     mark = fingerprint(np.frombuffer(repr(how).encode(), dtype=np.uint8))
     kept = adata.uns.get(keys.uns, {}).get("landmarks", {})
     if kept.get("fingerprint") == mark:
@@ -121,6 +124,23 @@ def has_graph(adata: AnnData, keys: Keys, settings: Settings, use_rep: str | Non
 
 def _are_joined(settings: Settings, asked: dict[str, Any] | None, source: Source | None) -> bool:
     return (asked is not None or source.distances is not None) and not settings.is_published
+
+
+# The cells of the last call, as long as its object lives: the tools that follow place the same cells among the same
+# landmarks, which takes most of the time.
+_LAST: list[tuple[weakref.ref, str, Cells]] = []
+
+
+def _cells(adata: AnnData, X: Any, positions: str, frame: Frame, report: Report, store: str | PathLike | None) -> Cells:
+    """The cells of an object, with what the last call searched for them if they are where they were."""
+    for owner, mark, cells in _LAST:
+        if owner() is adata and mark == positions and store is None:
+            cells.report = report
+            return cells
+    cells = cells_of(X, frame, report, store)
+    if not is_lazy(X):
+        _LAST[:] = [(weakref.ref(adata, lambda _: _LAST.clear()), positions, cells)]
+    return cells
 
 
 def warn_of_components(bridges: Bridges, what: str) -> None:

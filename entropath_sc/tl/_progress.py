@@ -11,7 +11,6 @@ from typing import Any
 
 import scanpy as sc
 from scanpy import logging as logg
-from tqdm import tqdm
 
 from ..core.progress import Report
 
@@ -39,10 +38,12 @@ def finished(start: datetime, summary: str, added: str) -> None:
 def progress() -> Iterator[Report]:
     """Gives a function that shows a bar for each stage that is reported to it."""
     quiet = int(sc.settings.verbosity) < 2  # `info`
-    bars: dict[str, tqdm] = {}
+    bars: dict[str, Any] = {}
 
     def report(stage: str, done: int, total: int) -> None:
         if stage not in bars:
+            from tqdm import tqdm
+
             close()
             bars[stage] = tqdm(total=total, desc=f"    {stage}", delay=SECONDS_BEFORE_SHOWN, leave=False, disable=quiet)
         bars[stage].update(done - bars[stage].n)

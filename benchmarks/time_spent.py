@@ -1,0 +1,223 @@
+"""Where the time goes at several sizes, against the limits of the machine. Writes docs/profile.md.
+
+    python benchmarks/time_spent.py [--cells 3000 50000 1000000] [--repeats 3] [--no-page]
+
+Each size runs in a process of its own, first on 9,000 cells (which compiles what there is to compile). Seconds are of
+processor time, all threads together, the least of the repeats: other programs change them little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from speed import N_LANDMARKS, N_PCS, annotated, cells
+
+PAGE = Path(__file__).parents[1] / "docs" / "profile.md"
+
+# Functions that are timed, by the name of their row. What a tool does besides is its own row.
+PARTS = {
+    "marks of the positions": ["tl._graphs.fingerprint", "tl._nodes.fingerprint"],
+    "marks of the rows": ["tl._embedding.row_marks", "tl._pseudotime.row_marks"],
+    "choice of landmarks": ["core.pipeline.choose"],
+    "nearest landmarks of all cells": ["core.cells.Nodes.nearest"],
+    "graph among landmarks": ["core.nodes.SoftAssignment.__call__", "core.pipeline.compressed_graph"],
+    "graph of cells": ["tl._nodes.cell_graph"],
+    "free energies": ["core.ensemble.PathEnsemble.free_energies"],
+    "what is told of the depth": ["core.pipeline.equalised_spectrum", "core.pipeline.agreement"],
+    "metric scaling": ["core.layout.classical", "core.layout.smacof"],
+    "first passages": ["core.ensemble.PathEnsemble.first_passages"],
+    "placing cells": ["core.nodes.Interpolator.__call__"],
+}
+TOOLS = ("embedding", "pseudotime", "terminal_states", "fates")
+SEARCH = "nearest landmarks of all cells"
+
+
+class Clock:
+    """Processor time of the parts; of a part inside another one it is the outer one's."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._inside = False
+
+    def watch(self, row: str, where: str) -> None:
+        """Time a function of the package, wherever it is called from."""
+        *path, name = where.split(".")
+        owner = import_module(f"entropath_sc.{path[0]}.{path[1]}")
+        for part in path[2:]:
+            owner = getattr(owner, part)
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args, **kwargs):
+            if self._inside:
+                return function(*args, **kwargs)
+            self._inside, began = True, time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent[row] = self.spent.get(row, 0.0) + time.process_time() - began
+                self._inside = False
+
+        setattr(owner, name, timed)
+
+
+def limits() -> dict[str, float]:
+    """GFLOPS of a matrix product in single and double precision on one core, and GB/s of a copy."""
+    from threadpoolctl import threadpool_limits
+
+    def best(function) -> float:
+        spent = []
+        for _ in range(5):
+            began = time.process_time()
+            function()
+            spent.append(time.process_time() - began)
+        return min(spent)
+
+    found = {}
+    with threadpool_limits(1):
+        for name, dtype in (("single", np.float32), ("double", np.float64)):
+            A = np.ones((1500, 1500), dtype=dtype)
+            found[name] = 2 * 1500**3 / best(functools.partial(np.dot, A, A)) / 1e9
+        source, target = np.ones(2**25), np.empty(2**25)
+        found["bandwidth"] = 2 * source.nbytes / best(functools.partial(np.copyto, target, source)) / 1e9
+    return found
+
+
+def child(n_cells: int, repeats: int) -> None:
+    """Run all tools on one size, and print a line of JSON."""
+    warnings.filterwarnings("ignore")
+    import entropath_sc as ep
+
+    clock = Clock()
+    for row, functions in PARTS.items():
+        for where in functions:
+            clock.watch(row, where)
+
+    def run(X: np.ndarray) -> dict[str, float]:
+        adata = annotated(X)
+        clock.spent = {}
+        for tool in TOOLS:
+            before, began = sum(clock.spent.values()), time.process_time()
+            getattr(ep.tl, tool)(adata, **({"root": "cell_0"} if tool == "pseudotime" else {}))
+            rest = time.process_time() - began - (sum(clock.spent.values()) - before)
+            clock.spent[f"rest of `{tool}`"] = rest
+        return clock.spent
+
+    run(cells(9000))
+    X = cells(n_cells)
+    runs = [run(X) for _ in range(repeats)]
+    least = min(runs, key=lambda spent: sum(spent.values()))
+    print("RESULT" + json.dumps(least))
+
+
+def measure(n_cells: int, repeats: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", str(n_cells), "--repeats", str(repeats)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[len("RESULT") :])
+
+
+def table(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list[str]:
+    """A row a part, a column a size; then the search against the matrix product that it contains."""
+    rows = [*PARTS, *(f"rest of `{tool}`" for tool in TOOLS)]
+    lines = ["| processor seconds | " + " | ".join(f"{n:,} cells" for n in found) + " |", "|---|" + "---|" * len(found)]
+    for row in rows:
+        values = [spent.get(row, 0.0) for spent in found.values()]
+        if max(values) >= 0.005:
+            lines.append(f"| {row} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
+    lines.append("| all | " + " | ".join(f"{sum(spent.values()):.2f}" for spent in found.values()) + " |")
+    lines.append(
+        "| microseconds a cell | " + " | ".join(f"{sum(s.values()) / n * 1e6:.0f}" for n, s in found.items()) + " |"
+    )
+    largest = max(found)
+    product = 2e-9 * largest * N_LANDMARKS * (N_PCS + 1)
+    rate = product / found[largest][SEARCH]
+    lines += [
+        "",
+        f"One core of this machine multiplies matrices at {machine['single']:.0f} GFLOPS in single and "
+        f"{machine['double']:.0f} in double precision, and copies {machine['bandwidth']:.1f} GB/s. "
+        f"It has {os.cpu_count()} cores.",
+        "",
+        f"The search of nearest landmarks at {largest:,} cells contains a product of {product:.0f} GFLOP. It runs at "
+        f"{rate:.0f} GFLOPS a core: {rate / machine['single']:.0%} of the product alone.",
+        "",
+        f"The inverse behind the free energies has {N_LANDMARKS**3 / 1e9:.0f} GFLOP. It runs at "
+        f"{N_LANDMARKS**3 / 1e9 / found[largest]['free energies']:.0f} GFLOPS in double precision, with logarithms.",
+    ]
+    return lines
+
+
+TEXT = """# Where the time goes
+
+This page shows what each step costs, what the machine itself allows, and what you can do for more speed. The command
+`python benchmarks/time_spent.py` writes it.
+
+The cells are on a chain of nineteen segments in 50 dimensions, without neighbours: landmarks carry everything. Seconds
+are processor time of all threads. The search and the placing of cells use all cores, the rest uses one.
+
+{table}
+
+## What the rows are
+
+- *Nearest landmarks* compares every cell with all 2,000 landmarks. It is exact. It grows with the number of cells, and
+  takes most of the time from about 100,000 cells on. It runs once: the tools that follow use what it found.
+- *Free energies*, *what is told of the depth* and *metric scaling* depend on the number of landmarks alone. Together
+  they take most of the time of a few thousand cells.
+- *Marks* are hashes of the positions. By them the tools notice that positions have changed.
+- *What is told of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
+
+## The first call
+
+The first call on a machine compiles the kernels. That takes a few seconds, once: numba keeps the result on disk. Set
+`NUMBA_CACHE_DIR` to a folder that lasts where containers start empty.
+
+`sc.pp.neighbors` compiles too, for up to a minute. Cells without neighbours need none of it.
+
+## More speed
+
+- Above 100,000 cells, leave `sc.pp.neighbors` out. Landmarks then carry coordinates, order and fates.
+- Fewer landmarks: `n_landmarks=1000` halves the search, and takes an eighth of the free energies and the scaling. Fine
+  branches may be lost.
+- Fewer components: the search is proportional to them.
+- `terminal_states(adata, n_resamples=0)` leaves out how often a state is found again.
+- Keep the positions in single precision (`float32`). Others are converted in each call.
+- Use the cores: `n_jobs` limits them, so does `NUMBA_NUM_THREADS`. More than one process per core is slower.
+- Above memory, give a dask array, and a cluster: all per-cell steps run block by block, on all workers.
+  `python benchmarks/scale.py` prints the stages for ten million cells, and what 100 million would take on 16 and 64
+  workers.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=int, nargs="+", default=[3_000, 50_000, 1_000_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-page", action="store_true", help="only print the table")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        child(options.one, options.repeats)
+        return
+    found = {}
+    for n in options.cells:
+        print(f"{n:,} cells ...", file=sys.stderr, flush=True)
+        found[n] = measure(n, options.repeats)
+    lines = table(found, limits())
+    print("\n".join(lines))
+    if not options.no_page:
+        PAGE.write_text(TEXT.format(table="\n".join(lines)))
+
+
+if __name__ == "__main__":
+    main()

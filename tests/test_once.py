@@ -1,0 +1,87 @@
+"""What tools that follow each other compute once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import entropath_sc as ep
+from entropath_sc.core import nodes
+from entropath_sc.tl import _nodes, _reference
+
+
+@pytest.fixture
+def searches(monkeypatch) -> list[int]:
+    """The numbers of cells that nearest landmarks were searched for."""
+    found = []
+
+    def counted(X, *args, **kwargs):
+        found.append(len(X))
+        return search(X, *args, **kwargs)
+
+    search = nodes.nearest_landmarks
+    monkeypatch.setattr(nodes, "nearest_landmarks", counted)
+    return found
+
+
+def cells_without_neighbors(n_cells=700):
+    return ep.datasets.branching(n_cells=n_cells, n_genes=100)
+
+
+def lineages_of(adata):
+    ep.tl.embedding(adata, n_landmarks=200)
+    ep.tl.pseudotime(adata, root=adata.uns["root"], n_landmarks=200)
+    ep.tl.terminal_states(adata, n_resamples=1)
+    ep.tl.fates(adata)
+    return adata
+
+
+def test_all_tools_share_one_search_of_nearest_landmarks(searches):
+    adata = lineages_of(cells_without_neighbors())
+    assert searches.count(700) == 1
+    again = lineages_of(cells_without_neighbors())
+    assert searches.count(700) == 2
+    for name in ("entropath_pseudotime", "entropath_branch", "entropath_plasticity"):
+        assert (adata.obs[name].to_numpy() == again.obs[name].to_numpy()).all()
+
+
+def test_cells_that_moved_are_searched_again(searches):
+    adata, moved = cells_without_neighbors(), cells_without_neighbors()
+    ep.tl.embedding(adata, n_landmarks=200)
+    for one in (adata, moved):
+        one.obsm["X_pca"][::2] *= 1.5
+        ep.tl.embedding(one, n_landmarks=200)
+    assert searches.count(700) == 3
+    np.testing.assert_array_equal(adata.obsm["X_entropath"], moved.obsm["X_entropath"])
+
+
+def test_other_landmarks_are_searched_again(searches):
+    adata = cells_without_neighbors()
+    ep.tl.embedding(adata, n_landmarks=200)
+    ep.tl.embedding(adata, n_landmarks=210)
+    assert searches.count(700) == 2
+
+
+def test_a_search_is_forgotten_with_its_object():
+    adata = cells_without_neighbors()
+    ep.tl.embedding(adata, n_landmarks=200)
+    (kept,) = _nodes._LAST
+    cells = weakref.ref(kept[2])
+    del adata, kept
+    gc.collect()
+    assert not _nodes._LAST
+    assert cells() is None
+
+
+def test_rows_are_marked_alike_in_blocks_of_any_size(monkeypatch):
+    adata = ep.datasets.branching(n_cells=60, n_genes=40)
+    values = np.arange(60.0)
+    table = np.column_stack([adata.obsm["X_pca"], values])
+    expected = pd.util.hash_pandas_object(pd.DataFrame(table), index=False).to_numpy()
+    for block in (7, 1000):
+        monkeypatch.setattr(_reference, "_BLOCK", block)
+        np.testing.assert_array_equal(_reference.row_marks(adata, "X_pca", None, values), expected)
