@@ -26,6 +26,8 @@ def load(name):
     genes = [gene.upper() if name == "marrow" else gene for gene in GENES]
     adata.var_names = [*genes, *adata.var_names[len(genes) :]]
     adata.uns["manifest"] = {"root": adata.uns["root"]}
+    adata.layers["spliced"] = adata.layers["counts"].copy()
+    adata.layers["unspliced"] = adata.layers["counts"][::-1].copy()
     return adata
 
 
