@@ -30,8 +30,9 @@ def trends(
     """Smooth the expression of genes along the pseudotime of each lineage.
 
     A curve is a penalised cubic spline. Each cell is weighted by its membership in the lineage, and generalised
-    cross-validation chooses how smooth the curve of each gene is. Use normalised, log-transformed expression. The
-    standard error takes the order and the lineages as given.
+    cross-validation chooses how smooth the curves of each gene are, the same for all lineages: curves agree where
+    lineages share their cells. Use normalised, log-transformed expression. The standard error takes the order and the
+    lineages as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
@@ -84,9 +85,11 @@ def trends(
     lineages = read_lineages(adata, keys, fate)
     X = expression(adata, layer)
     start = logg.info("computing trends")
-    found = fitted_trends(
-        X if genes is None else X[:, chosen], lineages.pseudotime, lineages.membership.to_numpy(), n_points
-    )
+    # All lineages choose how smooth a gene is, so that the curve of one does not depend on which are asked for.
+    weights = adata.obsm[keys.membership]
+    weights = weights[[state for state in weights if lineage_end(lineages.pseudotime, weights[state].to_numpy()) > 0]]
+    fitted = fitted_trends(X if genes is None else X[:, chosen], lineages.pseudotime, weights.to_numpy(), n_points)
+    found = [fitted[weights.columns.get_loc(state)] for state in lineages.membership]
     warn_if_unfit(adata.var_names[chosen], np.any([np.isnan(curve.mean[:, 0]) for curve in found], axis=0))
     names = list(lineages.membership)
     at = [keys.trends(field) for field in storable_names(names)]
