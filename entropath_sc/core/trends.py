@@ -51,7 +51,7 @@ def trends(X: Any, time: np.ndarray, weights: np.ndarray, n_points: int) -> list
     unit = np.mean([np.trace(gram) for gram in grams]) / np.trace(_roughness(len(grams[0])))
     fits = [_Fits.of(*each, unit) for each in zip(grams, np.split(products, len(ends)), squares, strict=True)]
     # Generalised cross-validation of all lineages.
-    left_over = sum(fit.n_cells - COST_OF_FREEDOM * fit.freedom for fit in fits)
+    left_over = np.sum([fit.n_cells - COST_OF_FREEDOM * fit.freedom for fit in fits], axis=0)
     residual = np.nansum([fit.residual for fit in fits], axis=0)
     with np.errstate(over="ignore"):
         best = np.where(left_over[:, None] > 0, residual / left_over[:, None] ** 2, np.inf).argmin(axis=0)
