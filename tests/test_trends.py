@@ -313,3 +313,20 @@ def test_shuffled_cells_give_no_more_small_p_values_than_chance():
         assert 0.02 < (own["p"] < 0.05).mean() < limit
         assert 0.02 < (own["change_p"] < 0.05).mean() < limit
     assert 0.02 < (versus["p"] < 0.05).mean() < limit
+
+
+def test_curves_agree_where_lineages_share_their_cells():
+    """A long lineage with much detail and a short straight one have the same trunk, and so the same curve there."""
+    rng = np.random.default_rng(0)
+    time = rng.uniform(0, 1, 1500)
+    on_long = time > 0.4
+    short = rng.uniform(0.4, 0.6, 200)
+    time, on_short = np.append(time, short), np.append(np.zeros(1500, bool), np.ones(200, bool))
+    on_long = np.append(on_long, np.zeros(200, bool))
+    weights = np.column_stack([~on_short, ~on_long]).astype(float)
+    mean = np.where(on_short, np.sin(4), np.sin(10 * time))
+    found = core.trends((mean + 0.3 * rng.normal(size=1700))[:, None], time, weights, 101)
+    trunk = np.linspace(0, 0.35, 20)
+    one, other = (np.interp(trunk, curve.grid, curve.mean[0]) for curve in found)
+    assert np.abs(one - other).max() < 0.05
+    assert np.abs(one - np.sin(10 * trunk)).max() < 0.15

@@ -38,16 +38,25 @@ def trends(X: Any, time: np.ndarray, weights: np.ndarray, n_points: int) -> list
     """Penalised cubic splines of every gene (column of ``X``) along every lineage (column of ``weights``).
 
     A cell of weight 0.5 counts as half a cell. A lineage ends with the last cell of at least half its largest weight.
+    Knots and the penalty of a gene are those of all lineages together, so that curves agree where lineages share cells.
     """
-    ends = [lineage_end(time, weight) for weight in weights.T]
+    ends = np.array([lineage_end(time, weight) for weight in weights.T])
     weights = np.where(time[:, None] <= ends, weights, 0.0)
-    bases = [spline_basis(time / end, CURVE_INTERVALS) for end in ends]
-    weighted = [sp.csr_array(basis.multiply(weight[:, None])) for basis, weight in zip(bases, weights.T, strict=True)]
+    basis = spline_basis(time / ends.max(), CURVE_INTERVALS)
+    weighted = [sp.csr_array(basis.multiply(weight[:, None])) for weight in weights.T]
     left = sp.hstack(weighted, format="csr")
     left.eliminate_zeros()
     products, (_, squares) = expression_sums(X, left, weights)
-    parts = np.split(products, len(ends))
-    return [_smoothed(*each, n_points) for each in zip(bases, weighted, parts, squares, ends, strict=True)]
+    grams = [(basis.T @ each).toarray() for each in weighted]
+    unit = np.mean([np.trace(gram) for gram in grams]) / np.trace(_roughness(len(grams[0])))
+    fits = [_Fits.of(*each, unit) for each in zip(grams, np.split(products, len(ends)), squares, strict=True)]
+    # Generalised cross-validation of all lineages.
+    left_over = np.sum([fit.n_cells - COST_OF_FREEDOM * fit.freedom for fit in fits], axis=0)
+    residual = np.nansum([fit.residual for fit in fits], axis=0)
+    with np.errstate(over="ignore"):
+        best = np.where(left_over[:, None] > 0, residual / left_over[:, None] ** 2, np.inf).argmin(axis=0)
+    grid = np.linspace(0.0, 1.0, n_points)
+    return [fit.curves(best, grid * end, ends.max()) for fit, end in zip(fits, ends, strict=True)]
 
 
 def lineage_end(time: np.ndarray, weight: np.ndarray) -> float:
@@ -93,41 +102,53 @@ def _dense(found: Any) -> np.ndarray:
     return found.toarray() if sp.issparse(found) else found
 
 
-def _smoothed(
-    basis: sp.csr_array, weighted: sp.csr_array, products: np.ndarray, squares: np.ndarray, end: float, n_points: int
-) -> Trends:
-    """Curves with the penalty of the least generalised cross-validation score, gene by gene."""
-    gram = (basis.T @ weighted).toarray()
-    differences = np.diff(np.eye(len(gram)), 2, axis=0)
-    roughness = differences.T @ differences
-    unit = np.trace(gram) / np.trace(roughness)
-    # In these coordinates (Demmler and Reinsch) both forms are diagonal, and so is the fit of every penalty. The least
-    # penalty is part of the form, so that gaps without cells are bridged.
-    least = PENALTIES[-1] * unit
-    penalised, to_basis = la.eigh(roughness, gram + least * roughness)
-    penalised = np.clip(penalised, 0.0, 1.0 / least)
-    fitted = 1.0 - least * penalised
-    shrunk = 1.0 / (1.0 + np.outer(PENALTIES * unit - least, penalised))
+def _roughness(n: int) -> np.ndarray:
+    differences = np.diff(np.eye(n), 2, axis=0)
+    return differences.T @ differences
 
-    n_cells = gram.sum()
-    with np.errstate(invalid="ignore", over="ignore"):
-        centre = products.sum(axis=0) / n_cells
-        along = to_basis.T @ (products - np.outer(gram.sum(axis=1), centre))
-        total = np.maximum(squares - n_cells * centre**2, 0.0)
-        residual = np.maximum(total - (shrunk * (2.0 - shrunk * fitted)) @ along**2, 0.0)
-        freedom = shrunk @ fitted
-        left_over = n_cells - COST_OF_FREEDOM * freedom
-        score = np.where(left_over[:, None] > 0, residual / left_over[:, None] ** 2, np.inf)
-        best = score.argmin(axis=0)
-        variance = residual[best, np.arange(len(best))] / np.maximum(n_cells - freedom[best], 1.0)
 
-        grid = np.linspace(0.0, 1.0, n_points)
-        at_grid = spline_basis(grid, CURVE_INTERVALS) @ to_basis
-        mean = centre[:, None] + (shrunk[best] * along.T) @ at_grid.T
-        se = np.sqrt(variance[:, None] * (shrunk[best] @ (at_grid**2).T))
-    unfit = ~np.isfinite(squares)
-    mean[unfit] = se[unfit] = np.nan
-    return Trends(grid * end, mean, se)
+@dataclass(frozen=True)
+class _Fits:
+    """Penalised splines of all genes along a lineage, with each of the penalties.
+
+    In these coordinates (Demmler and Reinsch) the gram matrix and the penalty are diagonal, and so is every fit.
+    """
+
+    to_basis: np.ndarray
+    shrunk: np.ndarray
+    along: np.ndarray
+    centre: np.ndarray
+    residual: np.ndarray
+    freedom: np.ndarray
+    n_cells: float
+
+    @classmethod
+    def of(cls, gram: np.ndarray, products: np.ndarray, squares: np.ndarray, unit: float) -> _Fits:
+        # The least penalty is part of the form, so that gaps without cells are bridged.
+        least, roughness = PENALTIES[-1] * unit, _roughness(len(gram))
+        penalised, to_basis = la.eigh(roughness, gram + least * roughness)
+        penalised = np.clip(penalised, 0.0, 1.0 / least)
+        fitted = 1.0 - least * penalised
+        shrunk = 1.0 / (1.0 + np.outer(PENALTIES * unit - least, penalised))
+        n_cells = gram.sum()
+        with np.errstate(invalid="ignore", over="ignore"):
+            centre = products.sum(axis=0) / n_cells
+            along = to_basis.T @ (products - np.outer(gram.sum(axis=1), centre))
+            total = squares - n_cells * centre**2
+            residual = np.maximum(np.maximum(total, 0.0) - (shrunk * (2.0 - shrunk * fitted)) @ along**2, 0.0)
+        residual[:, ~np.isfinite(squares)] = np.nan
+        return cls(to_basis, shrunk, along, centre, residual, shrunk @ fitted, n_cells)
+
+    def curves(self, best: np.ndarray, grid: np.ndarray, end: float) -> Trends:
+        """Curves with one of the penalties for each gene; NaN where a gene cannot be fitted."""
+        residual, freedom = self.residual[best, np.arange(len(best))], self.freedom[best]
+        variance = residual / np.maximum(self.n_cells - freedom, 1.0)
+        at_grid = spline_basis(grid / end, CURVE_INTERVALS) @ self.to_basis
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean = self.centre[:, None] + (self.shrunk[best] * self.along.T) @ at_grid.T
+            se = np.sqrt(variance[:, None] * (self.shrunk[best] @ (at_grid**2).T))
+        mean[np.isnan(residual)] = se[np.isnan(residual)] = np.nan
+        return Trends(grid, mean, se)
 
 
 @dataclass(frozen=True)

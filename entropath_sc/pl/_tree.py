@@ -70,8 +70,9 @@ def tree(
     nodes, edges = (adata.uns[keys.uns]["tree"][part] for part in ("nodes", "edges"))
     leads_to = {name: _tips(edges, name) for name in nodes.index}
     rows = {tip: -float(i) for i, tip in enumerate(leads_to["root"])}
-    row = {name: float(np.mean([rows[tip] for tip in tips])) for name, tips in leads_to.items()}
-    own = edges.drop_duplicates("branch").set_index("branch")["child"]
+    branches = edges.drop_duplicates("branch")  # without the states that were given by hand on one of them
+    row = {name: float(np.mean([rows[tip] for tip in _tips(branches, name)])) for name in nodes.index}
+    own = branches.set_index("branch")["child"]
     branch = adata.obs[keys.branch].astype(str)
     x = adata.obs[keys.pseudotime].to_numpy()
     y = branch.map(own.map(row)).to_numpy(dtype=float)

@@ -30,9 +30,10 @@ def trends(
 ) -> AnnData | None:
     """Smooth the expression of genes along the pseudotime of each lineage.
 
-    Each curve is a penalised cubic spline. Cells are weighted by their membership in the lineage, and generalised
-    cross-validation chooses how smooth each curve is. Use normalised, log-transformed expression. The standard error
-    takes pseudotime and lineages as given.
+    Each curve is a penalised cubic spline, and each cell is weighted by its membership in the lineage. Generalised
+    cross-validation chooses how smooth the curves of a gene are, the same for all its lineages, so that they agree where
+    lineages share cells. Use normalised, log-transformed expression. The standard error takes pseudotime and lineages
+    as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
@@ -85,9 +86,11 @@ def trends(
     lineages = read_lineages(adata, keys, fate)
     X = expression(adata, layer)
     start = logg.info("computing trends")
-    found = fitted_trends(
-        X if genes is None else X[:, chosen], lineages.pseudotime, lineages.membership.to_numpy(), n_points
-    )
+    # All lineages choose how smooth a gene is, so that the curve of one does not depend on which are asked for.
+    weights = adata.obsm[keys.membership]
+    weights = weights[[state for state in weights if lineage_end(lineages.pseudotime, weights[state].to_numpy()) > 0]]
+    fitted = fitted_trends(X if genes is None else X[:, chosen], lineages.pseudotime, weights.to_numpy(), n_points)
+    found = [fitted[weights.columns.get_loc(state)] for state in lineages.membership]
     warn_if_unfit(adata.var_names[chosen], np.any([np.isnan(curve.mean[:, 0]) for curve in found], axis=0))
     names = list(lineages.membership)
     at = [keys.trends(field) for field in storable_names(names)]
