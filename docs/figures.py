@@ -264,8 +264,13 @@ def photograph(figure: Any, path: Path) -> None:
         html = Path(folder) / "figure.html"
         figure.write_html(html, default_width="860px", default_height="560px")
         browser = shutil.which("chromium") or shutil.which("google-chrome")
-        options = ["--headless", "--no-sandbox", "--window-size=900,600", "--virtual-time-budget=5000"]
-        options += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+        options = ["--headless", "--no-sandbox", "--window-size=900,680", "--hide-scrollbars"]
+        options += [
+            "--virtual-time-budget=5000",
+            "--use-gl=angle",
+            "--use-angle=swiftshader",
+            "--enable-unsafe-swiftshader",
+        ]
         subprocess.run([browser, *options, f"--screenshot={path}", html.as_uri()], check=True, capture_output=True)
 
 

@@ -17,6 +17,7 @@ import entropath_sc as ep
 
 @pytest.fixture(autouse=True)
 def _close():
+    plt.close("all")
     yield
     plt.close("all")
 

@@ -96,7 +96,7 @@ def smacof(
 
 def _percent(gain: float, first: float, eps: float) -> int:
     """How far the gain of an iteration has fallen from the first to the one that ends it, in orders of magnitude."""
-    return 0 if first <= eps else int(100 * np.clip(np.log(first / gain) / np.log(first / eps), 0, 1))
+    return 0 if not 0 < eps < first else int(100 * np.clip(np.log(first / gain) / np.log(first / eps), 0, 1))
 
 
 @serialized
