@@ -53,7 +53,13 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--out-of-core", action="store_true", help="zarr to zarr, block by block; goes on after an interruption")
     add("--scheduler", metavar="ADDRESS", help="dask cluster for --out-of-core, such as tcp://host:8786")
     add("--figures", type=Path, metavar="FOLDER", help="also draw there: embedding, depth, order, tree, fates")
-    add("--color", nargs="+", default=[], metavar="COLUMN", help="columns to colour the embedding by")
+    add(
+        "--color",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="columns to colour the embedding by (default: --groupby)",
+    )
     add(
         "--overwrite",
         action="store_true",

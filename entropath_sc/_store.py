@@ -28,6 +28,19 @@ COUNTS_AT_ONCE = 2**23
 Cells = Sequence[str] | tuple[str, str]
 
 
+def opened(store: Path) -> Any:
+    """The store to read from, with an error that names it."""
+    import zarr
+
+    try:
+        group: Any = zarr.open_group(store, mode="r")
+        if not {"obs", "var"} <= set(group):
+            raise ValueError("it is no AnnData store")
+    except (OSError, ValueError) as error:
+        raise OSError(f"{store} cannot be read: {error}.") from error
+    return group
+
+
 def store_keys(group, key: str, *steps: str) -> tuple[Any, Keys]:
     """The fields of a key, which must not be somebody else's; and the names in the store, as if it were an object."""
     names: Any = SimpleNamespace(**{place: set(group.get(place, ())) for place in ("obs", "obsm", "obsp", "varm")})
@@ -43,7 +56,10 @@ def representation_of(group, use_rep: str):
     place = group if use_rep == "X" else group["obsm"] if "obsm" in group else {}
     if use_rep not in place:
         there = named(group["obsm"] if "obsm" in group else ())
-        raise KeyError(f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep.")
+        raise KeyError(
+            f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep. If X holds counts, "
+            "pass --preprocess."
+        )
     node = place[use_rep]
     if node.attrs.get("encoding-type") == "dataframe":
         columns = [node[name] for name in node.attrs["column-order"]]
