@@ -25,6 +25,8 @@ MOST_NAMED = 50
 # Numbers in a block of counts: about 100 MB as a sparse matrix.
 COUNTS_AT_ONCE = 2**23
 
+NO_X = "There is no X, and --preprocess starts from its counts. If there is a PCA, leave --preprocess out."
+
 Cells = Sequence[str] | tuple[str, str]
 
 
@@ -77,7 +79,7 @@ def counts_of(group):
     from anndata.experimental import read_elem_lazy
 
     if "X" not in group:
-        raise KeyError("There is no X in the store, and --preprocess starts from its counts.")
+        raise KeyError(NO_X)
     node = group["X"]
     if node.attrs.get("encoding-type") == "csc_matrix":
         raise ValueError(

@@ -270,9 +270,11 @@ def test_counts_that_cannot_be_read_by_rows_are_refused(folder, capsys):
     adata = ad.read_h5ad(folder / "counts.h5ad")
     adata.X = adata.X.tocsc()
     adata.write_zarr(folder / "csc.zarr")
-    for source, message in (("csc.zarr", "adata.X.tocsr()"), ("pca.zarr", "There is no X in the store")):
+    for source, message in (("csc.zarr", "adata.X.tocsr()"), ("pca.zarr", "There is no X, and")):
         assert run(folder, source, "x.zarr", "--preprocess", "--out-of-core") == 1
         assert message in capsys.readouterr().err
+    assert run(folder, "pca.zarr", "x.zarr", "--preprocess") == 1
+    assert "There is no X, and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
