@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from anndata.io import read_elem, write_elem
 
-from ._store import counts_of
+from ._store import NO_X, counts_of
 from .core.progress import Report
 from .tl._blocks import Blocks
 
@@ -35,6 +35,8 @@ def preprocess(adata, n_neighbors: int) -> None:
     """From counts to neighbours, as scanpy's tutorials do."""
     import scanpy as sc
 
+    if adata.X is None:
+        raise KeyError(NO_X)
     totals = count_totals(adata.X)
     adata.layers["counts"] = adata.X.copy()
     sc.pp.normalize_total(adata, target_sum=middle_total(totals))

@@ -27,6 +27,11 @@ def figure_names(options: argparse.Namespace) -> list[str]:
     return [f"{name}.png" for name in [*names, *(["tree", "fates"] if options.lineages else [])]]
 
 
+def _colors(options: argparse.Namespace) -> list[str]:
+    """What the embedding is coloured by: the labels that name the states, unless others are asked for."""
+    return options.color or ([options.groupby] if options.groupby else [])
+
+
 def draw_figures(adata: AnnData, drafts: Path, options: argparse.Namespace) -> None:
     """Draw the figures, and give them their names when all are there."""
     import matplotlib
@@ -36,8 +41,9 @@ def draw_figures(adata: AnnData, drafts: Path, options: argparse.Namespace) -> N
 
     from . import pl
 
-    many = adata.n_obs > MANY_CELLS and not options.color
-    draw: dict[str, Any] = {"embedding": pl.density if many else partial(pl.embedding, color=options.color or None)}
+    colors = _colors(options)
+    many = adata.n_obs > MANY_CELLS and not colors
+    draw: dict[str, Any] = {"embedding": pl.density if many else partial(pl.embedding, color=colors or None)}
     draw |= {"depth": pl.depth, "pseudotime": pl.pseudotime, "tree": pl.tree, "fates": pl.fates}
     has_fates = Keys(options.key_added).fates in adata.obsm
     names = [name for name in figure_names(options) if name != "fates.png" or has_fates]
@@ -66,7 +72,7 @@ def sample_of(store: Path, options: argparse.Namespace) -> AnnData:
             if name in ends:
                 rows = np.union1d(rows, positions_of(obs, list(map(str, ends[name])), name))
     index = barcodes.oindex[rows].astype(object)
-    wanted = dict.fromkeys([keys.pseudotime, keys.terminal, keys.branch, keys.plasticity, *options.color])
+    wanted = dict.fromkeys([keys.pseudotime, keys.terminal, keys.branch, keys.plasticity, *_colors(options)])
     columns = {name: rows_of(obs[name], rows).array for name in wanted if name in obs}
     frame = pd.DataFrame(columns, index=pd.Index(index))
     sample = AnnData(obs=frame, uns={keys.uns: entry})

@@ -64,7 +64,9 @@ def _is_own_store(folder: Path) -> bool:
 def drafts_in(folder: Path) -> Iterator[Path]:
     """A place for files that move to a folder when all are there; an error at once where nothing can be written."""
     is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    with _told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     try:
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as drafts:
             yield Path(drafts)
@@ -72,6 +74,15 @@ def drafts_in(folder: Path) -> Iterator[Path]:
         if is_new:
             with suppress(OSError):  # there are files in it now
                 folder.rmdir()
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """An error that names the folder in which nothing can be written."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
 
 
 def workspace_of(target: Path) -> Path:
@@ -93,7 +104,9 @@ class Workspace:
         self.published = self._is_new = False
 
     def __enter__(self) -> Workspace:
-        self.target.parent.mkdir(parents=True, exist_ok=True)
+        with _told(self.target.parent):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.target.parent).close()
         self._sign = self._locked()
         self._put_back()
         if os.path.lexists(self.target) and not self.overwrite:  # since a look before the lock

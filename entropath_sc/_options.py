@@ -24,10 +24,11 @@ the file with the results.
 The input needs a PCA (obsm/X_pca, or another representation named by --use-rep), or counts and --preprocess. It is
 never changed, and the output appears under its name only when it is complete.
 
-limits: By default all of the input is in memory, and so is the graph of all cells where there are neighbours, with
-about 2 kB a cell: up to some 500,000 cells in 16 GB. For more cells, or less memory, convert the input to zarr and pass
---out-of-core. It needs more cells than landmarks (2,000), reads X by rows (csr or dense), and makes no graph of all
-cells: landmarks carry the order and the fates. Memory then hardly depends on the number of cells.
+limits: By default all of the input is in memory, with --preprocess its counts two or three times (8 bytes for each
+count that is not zero), and the graph of all cells where there are neighbours (about 2 kB a cell). As a rule of thumb,
+16 GB hold a million cells with a PCA, or 200,000 with counts of 2,000 genes each. For more cells convert the input to
+zarr and pass --out-of-core, which needs more cells than landmarks (2,000) and X by rows (csr or dense). It makes no
+graph of all cells: landmarks carry the order and the fates, and memory hardly depends on the number of cells.
 
 exit codes: 0 done, 1 the data do not allow it, 2 wrong arguments or files, 130 interrupted"""
 
@@ -53,7 +54,13 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--out-of-core", action="store_true", help="zarr to zarr, block by block; goes on after an interruption")
     add("--scheduler", metavar="ADDRESS", help="dask cluster for --out-of-core, such as tcp://host:8786")
     add("--figures", type=Path, metavar="FOLDER", help="also draw there: embedding, depth, order, tree, fates")
-    add("--color", nargs="+", default=[], metavar="COLUMN", help="columns to colour the embedding by")
+    add(
+        "--color",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="columns to colour the embedding by (default: --groupby)",
+    )
     add(
         "--overwrite",
         action="store_true",

@@ -21,6 +21,7 @@ from ._store import (
     counts_of,
     index_of,
     labels_of,
+    opened,
     positions_of,
     representation_of,
     store_keys,
@@ -63,7 +64,7 @@ def run_out_of_core(
     """
     import zarr
 
-    group: Any = zarr.open_group(source, mode="r")
+    group = opened(source)
     obs, n_landmarks = group["obs"], embedding["n_landmarks"]
     names, keys = store_keys(group, key, "embedding", "pseudotime", "terminal_states", "fates")
     X = counts_of(group) if preprocess else representation_of(group, use_rep)

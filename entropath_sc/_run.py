@@ -100,14 +100,15 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
             raise ValueError(f"--color: {color!r} is neither a gene nor a column of obs; columns are {columns}.")
     if options.groupby:
         group_labels(adata, options.groupby)
+    seconds.took("reading")
     if options.preprocess:
         preprocess(adata, options.n_neighbors or N_NEIGHBORS)
+        seconds.took("preprocessing")
     elif not (options.use_rep or options.neighbors_key or "neighbors" in adata.uns or "X_pca" in adata.obsm):
         raise ValueError(
             f"{options.input} has neither neighbours nor a PCA (obsm/X_pca). If X holds counts, pass --preprocess; "
             f"else name a representation with --use-rep: obsm holds {named(adata.obsm)}."
         )
-    seconds.took("reading")
     shared = {"preset": options.preset, "key_added": options.key_added}
     if options.n_neighbors and not (options.preprocess or options.neighbors_key):
         options.use_rep = options.use_rep or "X_pca"  # search anew, whatever neighbours there are

@@ -25,7 +25,22 @@ MOST_NAMED = 50
 # Numbers in a block of counts: about 100 MB as a sparse matrix.
 COUNTS_AT_ONCE = 2**23
 
+NO_X = "There is no X, and --preprocess starts from its counts. If there is a PCA, leave --preprocess out."
+
 Cells = Sequence[str] | tuple[str, str]
+
+
+def opened(store: Path) -> Any:
+    """The store to read from, with an error that names it."""
+    import zarr
+
+    try:
+        group: Any = zarr.open_group(store, mode="r")
+        if not {"obs", "var"} <= set(group):
+            raise ValueError("it is no AnnData store")
+    except (OSError, ValueError) as error:
+        raise OSError(f"{store} cannot be read: {error}.") from error
+    return group
 
 
 def store_keys(group, key: str, *steps: str) -> tuple[Any, Keys]:
@@ -43,7 +58,10 @@ def representation_of(group, use_rep: str):
     place = group if use_rep == "X" else group["obsm"] if "obsm" in group else {}
     if use_rep not in place:
         there = named(group["obsm"] if "obsm" in group else ())
-        raise KeyError(f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep.")
+        raise KeyError(
+            f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep. If X holds counts, "
+            "pass --preprocess."
+        )
     node = place[use_rep]
     if node.attrs.get("encoding-type") == "dataframe":
         columns = [node[name] for name in node.attrs["column-order"]]
@@ -61,7 +79,7 @@ def counts_of(group):
     from anndata.experimental import read_elem_lazy
 
     if "X" not in group:
-        raise KeyError("There is no X in the store, and --preprocess starts from its counts.")
+        raise KeyError(NO_X)
     node = group["X"]
     if node.attrs.get("encoding-type") == "csc_matrix":
         raise ValueError(

@@ -249,13 +249,32 @@ def test_what_the_data_do_not_allow_is_refused_at_once(generated, folder, source
     assert {path.name for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("how", [[], ["--out-of-core"]], ids=["memory", "blocks"])
+def test_files_that_cannot_be_read_or_written_are_named(folder, how, capsys):
+    (folder / "empty.zarr").mkdir()
+    (folder / "a_file").write_text("")
+    zarr.open_group(folder / "other.zarr", mode="w").create_group("images")
+    sources = ["empty.zarr", *(["other.zarr"] if how else [])]
+    for source in sources:
+        assert run(folder, source, "x.zarr", *how) == 2
+        assert f"{folder / source} cannot be read: " in capsys.readouterr().err
+    for options in (["pca.zarr", "a_file/x.zarr"], ["pca.zarr", "x.zarr", "--figures", str(folder / "a_file")]):
+        assert run(folder, *options, *how) == 2
+        assert f"Nothing can be written in {folder / 'a_file'}: " in capsys.readouterr().err
+    assert run(folder, "counts.zarr", "x.zarr", *how) == 1
+    assert "pass --preprocess" in capsys.readouterr().err
+    assert not (folder / "x.zarr").exists()
+
+
 def test_counts_that_cannot_be_read_by_rows_are_refused(folder, capsys):
     adata = ad.read_h5ad(folder / "counts.h5ad")
     adata.X = adata.X.tocsc()
     adata.write_zarr(folder / "csc.zarr")
-    for source, message in (("csc.zarr", "adata.X.tocsr()"), ("pca.zarr", "There is no X in the store")):
+    for source, message in (("csc.zarr", "adata.X.tocsr()"), ("pca.zarr", "There is no X, and")):
         assert run(folder, source, "x.zarr", "--preprocess", "--out-of-core") == 1
         assert message in capsys.readouterr().err
+    assert run(folder, "pca.zarr", "x.zarr", "--preprocess") == 1
+    assert "There is no X, and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
@@ -300,7 +319,7 @@ def test_many_cells_are_drawn_as_a_sample_and_as_density(generated, folder, monk
     density, tree = ep.pl.density, ep.pl.tree
     monkeypatch.setattr(ep.pl, "density", lambda adata, **options: (drawn.append(adata), density(adata, **options))[1])
     monkeypatch.setattr(ep.pl, "tree", lambda adata, **options: (drawn.append(adata), tree(adata, **options))[1])
-    options = ["--root", generated.uns["root"], "--lineages", "--groupby", "branch", "--out-of-core"]
+    options = ["--root", generated.uns["root"], "--lineages", "--out-of-core"]
     assert run(folder, "pca.zarr", "out.zarr", *options, "--figures", str(folder / "f")) == 0
     assert len(drawn) == 2
     sample, all_cells = drawn[0], ad.read_zarr(folder / "out.zarr")
