@@ -21,7 +21,7 @@ from ._files import Workspace
 from ._keys import Keys
 from .core.nodes import Interpolator
 from .core.pipeline import Settings, between, embed, landmark_graph, order, root_in, terminal_corrected
-from .tl._adata import cell_indices, keys_for, named, storable
+from .tl._adata import as_text, cell_indices, keys_for, named, storable
 from .tl._blocks import BlockedCells
 from .tl._embedding import diagnostics
 from .tl._nodes import stored_graph, stored_order, warn_of_components
@@ -196,7 +196,7 @@ def _positions(obs, cells: Cells, name: str) -> np.ndarray:
     found: list[np.ndarray] = []
     there: list[str] = []
     for some in gen_batches(_index(obs).shape[0], SCANNED):
-        values = _rows(node, some).astype(str)
+        values = as_text(_rows(node, some))
         found.append(some.start + np.flatnonzero(values.isin(wanted)))
         if column is not None and len(there) < MOST_NAMED:
             there += values.unique()[:MOST_NAMED].tolist()
