@@ -16,7 +16,7 @@ from anndata.io import read_elem, write_elem
 from sklearn.utils import gen_batches
 
 from ._keys import Keys
-from .tl._adata import cell_indices, group_labels, keys_for, named
+from .tl._adata import as_text, cell_indices, group_labels, keys_for, named
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
 SCANNED = 200_000
@@ -108,7 +108,7 @@ def positions_of(obs, cells: Cells, name: str) -> np.ndarray:
     found: list[np.ndarray] = []
     there: list[str] = []
     for some in gen_batches(index_of(obs).shape[0], SCANNED):
-        values = rows_of(node, some).astype(str)
+        values = as_text(rows_of(node, some))
         found.append(some.start + np.flatnonzero(values.isin(wanted)))
         if column is not None and len(there) < MOST_NAMED:
             there += values.unique()[:MOST_NAMED].tolist()

@@ -11,13 +11,15 @@ import tomllib
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import anndata as ad
 import jsonschema
 import numpy as np
 import pooch
 import pytest
+import scanpy as sc
 
 import entropath_sc as ep
-from entropath_sc.datasets import _load
+from entropath_sc.datasets import _load, _manifolds
 
 
 def test_branching_cells_are_continuous_and_seeded():
@@ -96,6 +98,42 @@ def test_no_network_is_a_clear_error(published, monkeypatch, tmp_path):
     with pytest.raises(ConnectionError, match=r"put tiny\.h5ad in a folder and set ENTROPATH_SC_DATA"):
         ep.datasets.load("tiny")
     assert not (tmp_path / "cache" / "entropath_sc" / "tiny.h5ad").exists()
+
+
+def test_a_file_that_cannot_be_downloaded_says_where_to_put_it(published, monkeypatch):
+    monkeypatch.delenv("ENTROPATH_SC_DATA")
+    manifest = _load.manifest_folder() / "tiny.toml"
+    manifest.write_text(re.sub("url = .*", "", manifest.read_text()))
+    with pytest.raises(FileNotFoundError, match=r"put tiny\.h5ad in a folder and set ENTROPATH_SC_DATA"):
+        ep.datasets.load("tiny")
+
+
+def test_other_formats_are_read_by_scanpys_loader_whose_folder_stays(published, monkeypatch):
+    path, before = published.with_suffix(".counts"), sc.settings.datasetdir
+    published.rename(path)
+
+    def tiny():
+        return ad.read_h5ad(sc.settings.datasetdir / "tiny" / "tiny.counts")
+
+    monkeypatch.setattr(sc.datasets, "tiny", tiny, raising=False)
+    assert _load._read(path, {"scanpy_loader": "tiny"}).n_obs == 120
+    path.write_bytes(b"broken")
+    with pytest.raises(OSError, match="signature"):
+        _load._read(path, {"scanpy_loader": "tiny"})
+    assert sc.settings.datasetdir.resolve() == before.resolve()
+
+
+def test_paths_around_a_hole_bend_at_its_corners():
+    left, right = _manifolds._arc_length(1.5 * np.pi * (1 + 2 * np.array([1, 2]) / 3))
+    bottom, top = _manifolds.ROLL_HEIGHT / 3, 2 * _manifolds.ROLL_HEIGHT / 3
+    half = (top - bottom) / 2
+    middle = bottom + half
+    points = np.array([[left - 1, middle], [right + 1, middle], [left - 1, top + 1], [right + 1, top + 1]])
+    found = _manifolds._around_hole(points)
+    assert found[0, 1] == pytest.approx(2 * np.hypot(1, half) + right - left)
+    assert found[2, 3] == pytest.approx(right - left + 2)  # nothing is between them
+    assert found[0, 2] == pytest.approx(half + 1)
+    np.testing.assert_array_equal(found, found.T)
 
 
 def test_an_unknown_name_lists_what_there_is():

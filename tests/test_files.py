@@ -242,7 +242,7 @@ def test_figures_that_fail_do_not_cost_the_result(folder, monkeypatch, capsys):
     assert not (folder / "figures").exists()
 
 
-@pytest.mark.filterwarnings("ignore:zarr v3 autosharding")
+@pytest.mark.filterwarnings("ignore:zarr v3", "ignore:This setting will be removed:DeprecationWarning")
 @pytest.mark.parametrize("version", [2, 3])
 def test_roots_are_found_and_refused_as_in_memory(typed, version, tmp_path, monkeypatch):
     monkeypatch.setattr(_store, "SCANNED", 70)

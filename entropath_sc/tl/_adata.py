@@ -105,7 +105,7 @@ def neighbor_distances(adata: AnnData, neighbors_key: str | None) -> tuple[sp.cs
 
 def named(names: Iterable[Any], most: int = 12) -> str:
     """Names as a list to read, at most the first of them."""
-    names = list(map(str, names))
+    names = [str(name) for name in names if name is not None]  # X is a layer of anndata 0.13 by the name of None
     return (", ".join(map(repr, names[:most])) or "nothing") + (", ..." if len(names) > most else "")
 
 
@@ -193,6 +193,11 @@ def is_category(adata: AnnData, cells: Cells | None) -> bool:
     return isinstance(cells, tuple) and len(cells) == 2 and cells[0] in adata.obs
 
 
+def as_text(column: pd.Series) -> pd.Series:
+    """Values as they are printed; missing ones too, which pandas 3 leaves missing."""
+    return column.astype(str).fillna(str(getattr(column.dtype, "na_value", np.nan)))
+
+
 def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     """Positions of a barcode, a list of barcodes, or all cells of a ``('column', 'category')``."""
     if is_category(adata, cells):
@@ -200,7 +205,7 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         if isinstance(category, Iterable) and not isinstance(category, str):
             raise TypeError(f"{name}: ({column!r}, {category!r}) names several categories. Name one, or list barcodes.")
         # A number may be given as it is printed, as on a command line.
-        found = np.flatnonzero((adata.obs[column].astype(str) == str(category)).to_numpy())
+        found = np.flatnonzero((as_text(adata.obs[column]) == str(category)).to_numpy())
         if not len(found):
             there = named(sorted(map(str, adata.obs[column].unique())), 40)
             raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
