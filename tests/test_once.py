@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,6 +65,17 @@ def test_other_landmarks_are_searched_again(searches):
     ep.tl.embedding(adata, n_landmarks=200)
     ep.tl.embedding(adata, n_landmarks=210)
     assert searches.count(700) == 2
+
+
+def test_terminal_states_read_a_dask_array_once(searches):
+    adata = cells_without_neighbors()
+    adata.obsm["X_pca"] = da.from_array(adata.obsm["X_pca"])
+    ep.tl.embedding(adata, n_landmarks=200)
+    ep.tl.pseudotime(adata, root=adata.uns["root"], n_landmarks=200)
+    before = searches.count(700)
+    ep.tl.terminal_states(adata, n_resamples=1)
+    assert len(adata.obs["entropath_terminal"].cat.categories) > 1
+    assert searches.count(700) - before == 1
 
 
 def test_a_search_is_forgotten_with_its_object():

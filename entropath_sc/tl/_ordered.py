@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,12 @@ class Ordered:
         """What nodes have, on all cells: their own, or that of the nearest landmark."""
         if self.nodes.chosen is None:
             return labels
-        return labels[self.nodes.cells.assignment(self.nodes.graph.nodes)]
+        return labels[self._assignment]
+
+    @cached_property
+    def _assignment(self) -> np.ndarray:
+        """The nearest landmark of each cell, which a dask array is read for."""
+        return self.nodes.cells.assignment(self.nodes.graph.nodes)
 
     def nearest(self, node: int, among: np.ndarray) -> np.ndarray:
         """The few nodes among some that are nearest to one, itself included."""

@@ -17,7 +17,6 @@ from ..core.ensemble import PassagesOfNeighbors
 from ..core.frame import Frame
 from ..core.kernel import Kernel
 from ..core.nodes import Interpolator, Nodes
-from ..core.parallel import in_threads
 from ._adata import Fields, has_representation, picked, representation
 from ._blocks import is_lazy
 from ._fates import fate_fields
@@ -46,7 +45,7 @@ def row_marks(adata: AnnData, use_rep: str | None, n_pcs: int | None, *values: n
         return pd.util.hash_pandas_object(pd.DataFrame(block), index=False).to_numpy()
 
     # Blocks of cells, which fit into the cache.
-    return np.concatenate(in_threads(marks, gen_batches(len(X), _BLOCK)))
+    return np.concatenate([marks(some) for some in gen_batches(len(X), _BLOCK)])
 
 
 def _check_rows(adata: AnnData, part: Mapping, use_rep: str, n_pcs: int | None, command: str, *values: Any) -> None:

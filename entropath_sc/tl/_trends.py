@@ -31,9 +31,8 @@ def trends(
     """Smooth the expression of genes along the pseudotime of each lineage.
 
     Each curve is a penalised cubic spline, and each cell is weighted by its membership in the lineage. Generalised
-    cross-validation chooses how smooth the curves of a gene are, the same for all its lineages, so that they agree where
-    lineages share cells. Use normalised, log-transformed expression. The standard error takes pseudotime and lineages
-    as given.
+    cross-validation chooses how smooth the curves of a gene are, the same in all lineages: they agree where lineages
+    share cells. Use normalised, log-transformed expression. The standard error takes pseudotime and lineages as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
