@@ -33,7 +33,7 @@ PARTS = {
     "graph among landmarks": ["core.nodes.SoftAssignment.__call__", "core.pipeline.compressed_graph"],
     "graph of cells": ["tl._nodes.cell_graph"],
     "free energies": ["core.ensemble.PathEnsemble.free_energies"],
-    "what is told of the depth": ["core.pipeline.equalised_spectrum", "core.pipeline.agreement"],
+    "diagnosis of the depth": ["core.pipeline.equalised_spectrum", "core.pipeline.agreement"],
     "metric scaling": ["core.layout.classical", "core.layout.smacof"],
     "first passages": ["core.ensemble.PathEnsemble.first_passages"],
     "placing cells": ["core.nodes.Interpolator.__call__"],
@@ -172,10 +172,10 @@ are processor time of all threads. The search and the placing of cells use all c
 
 - *Nearest landmarks* compares every cell with all 2,000 landmarks. It is exact. It grows with the number of cells, and
   takes most of the time from about 100,000 cells on. It runs once: the tools that follow use what it found.
-- *Free energies*, *what is told of the depth* and *metric scaling* depend on the number of landmarks alone. Together
+- *Free energies*, *diagnosis of the depth* and *metric scaling* depend on the number of landmarks alone. Together
   they take most of the time of a few thousand cells.
 - *Marks* are hashes of the positions. By them the tools notice that positions have changed.
-- *What is told of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
+- *Diagnosis of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
 
 ## The first call
 

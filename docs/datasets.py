@@ -7,11 +7,7 @@ HERE = Path(__file__).parent
 MANIFESTS = HERE.parent / "data_manifests"
 
 
-INTRODUCTION = """---
-orphan: true
----
-
-# Data sets
+INTRODUCTION = """# Data sets
 
 `ep.datasets.load(name)` loads a published data set and preprocesses it. It looks for the file in the folder that the
 environment variable `ENTROPATH_SC_DATA` names, then in its cache, then downloads it where it can. The file must have

@@ -167,6 +167,7 @@ def example(cells, tmp_path, monkeypatch):
     cells.var_names = [*genes, *cells.var_names[len(genes) :]]
     cells.obs["batch"] = pd.Categorical(np.where(np.arange(cells.n_obs) % 2, "first", "second"))
     cells.obs["sample"] = pd.Categorical([f"donor {i % 3}" for i in range(cells.n_obs)])
+    cells.obsm["velocity"] = cells.obsm["X_pca"] - cells.obsm["X_pca"][cells.obs["time"].argmin()]
     cells.obsm["X_scVI"] = cells.obsm["X_pca_harmony"] = cells.obsm["X_pca"][:, :10].copy()
     monkeypatch.chdir(tmp_path)
     return {"adata": cells, "ep": ep, "sc": sc}
