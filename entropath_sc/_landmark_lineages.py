@@ -135,8 +135,8 @@ class LandmarkLineages:
         if self.names:
             branch = few.obs[keys.branch].cat.codes.to_numpy()[self.nearest]
             parts["fates"] = dict(kept["fates"]) | {"passages": self.passages, "branch": branch}
-        params = {step: kept["params"][step] for step in ("terminal_states", "fates") if step in kept["params"]}
-        return parts | {"params": params}
+        steps = [step for step in ("terminal_states", "fates") if step in kept["params"]]
+        return parts | {"params": {step: kept["params"][step] | {"n_cells": int(n_cells.sum())} for step in steps}}
 
 
 def _taken(nearest: np.ndarray, values: np.ndarray) -> np.ndarray:

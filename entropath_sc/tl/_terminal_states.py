@@ -16,8 +16,7 @@ from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, 
 from ._checks import check_count, check_flags, warn
 from ._ordered import Ordered, read_ordered
 from ._progress import finished, progress
-
-TRUNK = "trunk"
+from ._tree import TRUNK, tree_tables
 
 
 def terminal_states(
@@ -288,7 +287,7 @@ def _fields(
         )
     tops = [ends.peaks.top, *(split.peak for split in ends.splits)]
     tops[: len(tips)] = [states.get(name, {}).get("latest", top) for name, top in zip(tips, tops, strict=False)]
-    nodes, edges, position = _tables(adata, ordered, ends, tips, tops, pseudotime)
+    nodes, edges, position = tree_tables(adata, ordered, ends.tree, ends.splits, tips, tops, pseudotime)
     branch = ordered.on_cells(ends.tree.branch)
     edges["n_cells"] = np.bincount(branch, minlength=len(edges))
     branches = pd.Index(edges["branch"], dtype=object)
@@ -309,46 +308,3 @@ def _fields(
         },
         parts={"terminal_states": table, "tree": {"nodes": nodes, "edges": edges}},
     )
-
-
-def _tables(
-    adata: AnnData, ordered: Ordered, ends: Ends, tips: list[str], tops: list[int], pseudotime: np.ndarray
-) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
-    """Nodes and edges of the tree, a row a branch, and how far along its branch each node of the graph is."""
-    tree, order = ends.tree, ordered.order
-    tips = tips or ["end"]
-    n_branches = len(tree.parents)
-
-    def leads_to(b: int) -> list[str]:
-        children = np.flatnonzero(tree.parents == b)
-        return [name for child in children for name in leads_to(int(child))] if len(children) else [tips[tree.ends[b]]]
-
-    is_tip = tree.splits < 0
-    child = [tips[tree.ends[b]] if is_tip[b] else f"branch point {int(tree.splits[b]) + 1}" for b in range(n_branches)]
-    last = np.array(
-        [tops[tree.ends[b]] if is_tip[b] else ends.splits[tree.splits[b]].saddle for b in range(n_branches)]
-    )
-    at = np.append(ordered.roots[0], last)
-    cells = ordered.cells_of(at)
-    nodes = pd.DataFrame(
-        {
-            "kind": ["root", *np.where(is_tip, "tip", "branch point").tolist()],
-            "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
-            "potential": order[at],
-            "pseudotime": pseudotime[cells],
-        },
-        index=pd.Index(["root", *child], dtype=object),
-    )
-    first = np.delete(order, ordered.roots).min()
-    begin = np.array([first if p < 0 else order[last[p]] for p in tree.parents])
-    length = np.maximum(order[last] - begin, np.finfo(float).tiny)
-    edges = pd.DataFrame(
-        {
-            "parent": ["root" if p < 0 else child[p] for p in tree.parents],
-            "child": child,
-            "branch": [TRUNK if b == 0 and n_branches > 1 else " + ".join(leads_to(b)) for b in range(n_branches)],
-            "length": length,
-        }
-    )
-    position = np.clip((order - begin[tree.branch]) / length[tree.branch], 0.0, 1.0)
-    return nodes, edges, position
