@@ -73,6 +73,7 @@ def test_the_page_of_fields_lists_what_is_stored(cells):
     ep.tl.merw_graph(published, transitions=True, preset="paper")
     ep.tl.embedding(published, n_landmarks=100)
     ep.tl.project(published, published, labels="group")
+    directed = ep.tl.merw_graph(cells, time_key="time", copy=True)
     ep.tl.pseudotime(cells, root=cells.uns["root"])
     ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
     ep.tl.fates(cells, forward=True)
@@ -84,7 +85,7 @@ def test_the_page_of_fields_lists_what_is_stored(cells):
     page = (ROOT / "docs" / "stored.md").read_text()
     listed = set(re.findall(r"`((?:obs|obsm|obsp|varm|uns)\['[^`]*?'\])`", page))
     stored = set()
-    for adata in (published, cells):
+    for adata in (published, directed, cells):
         fields = {f"{name}['{key}']" for name in ("obs", "obsm", "obsp", "varm") for key in getattr(adata, name)}
         fields = {field for field in fields if "entropath" in field}
         stored |= {field.replace("_group", "_<label>").replace("_fate A", "_<state>") for field in fields}
