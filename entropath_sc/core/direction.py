@@ -83,7 +83,8 @@ def upstream_again(graph: Graph, near: list[np.ndarray], n_resamples: int, seed:
     rng = np.random.default_rng(seed)
     counts = np.zeros(len(near))
     for _ in range(n_resamples):
-        nodes, part = lineages.resampled(graph, rng.integers(graph.n_nodes, size=1), rng)
+        # The part of the graph with the first candidate, which itself may be left out.
+        nodes, part = lineages.resampled(graph, near[0][-1:], rng)
         first = nodes[_most_upstream(part, potential(part))]
         counts += [first in around for around in near]
     return counts / n_resamples
