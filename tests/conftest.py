@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import functools
+
 import matplotlib
 import numpy as np
 import pytest
+import scanpy as sc
 import scipy.sparse as sp
 
 import entropath_sc as ep
 from entropath_sc.core.graph import Graph, connected
+
+# Only distances are read; connectivities by UMAP would compile for half a minute in each process.
+sc.pp.neighbors = functools.partial(sc.pp.neighbors, method="gauss")
+
 
 matplotlib.use("Agg")
 

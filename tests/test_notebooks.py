@@ -6,6 +6,14 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+# Only distances are read; connectivities by UMAP would compile for half a minute in each notebook.
+QUICK_NEIGHBORS = """
+import functools
+import scanpy as sc
+
+sc.pp.neighbors = functools.partial(sc.pp.neighbors, method="gauss")
+"""
+
 # Published cells are not there in tests: generated ones take their place, with the names that the notebooks use.
 STAND_IN = """
 import entropath_sc as ep
@@ -42,6 +50,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 def test_notebook_runs_from_its_first_cell(path, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTROPATH_SC_CELLS", "20000")
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(QUICK_NEIGHBORS))
     if any("ep.datasets.load(" in cell.source for cell in notebook.cells):
         notebook.cells.insert(0, nbformat.v4.new_code_cell(STAND_IN))
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
