@@ -234,9 +234,11 @@ def test_candidates_of_a_line_begin_upstream_with_confidence():
     table = ep.tl.suggest_root(adata)
     assert adata.obs["t"][table.index[0]] < 0.05
     assert table["confidence"].iloc[0] > 0.9
-    noise = flow("line", cosine=0.0, seed=1)
-    ep.tl.merw_graph(noise, direction="velocity")
-    assert ep.tl.suggest_root(noise)["confidence"].iloc[0] < table["confidence"].iloc[0]
+    noise = [flow("line", cosine=0.0, seed=seed, n=300) for seed in range(4)]
+    for cells in noise:
+        ep.tl.merw_graph(cells, direction="velocity")
+    found = [ep.tl.suggest_root(cells)["confidence"].iloc[0] for cells in noise]
+    assert np.mean(found) < table["confidence"].iloc[0]
 
 
 def test_a_root_behind_which_there_are_cells_is_no_catastrophe():
