@@ -11,8 +11,8 @@ from .ensemble import PathEnsemble
 from .graph import Graph
 from .potential import circulation, potential
 
-# Fitted on simulated flows (seeds 310 and 311 of benchmarks/direction.py): what a typical step straight back costs,
-# where it costs anything. 8, 16, 32, 64 and 128 were compared: cycles gain up to 64, and little changes beyond.
+# Fitted on simulated flows like those of benchmarks/direction.py, with other seeds (310 to 312): what a typical step
+# straight back costs, where it costs anything. 8 to 128 were compared: cycles gain up to 64, and little changes beyond.
 STRENGTH = 64.0
 # Edges whose steps are formed at a time, which bounds the memory.
 _EDGES = 200_000
