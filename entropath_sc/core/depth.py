@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .parallel import on_one_blas_thread
+from .parallel import in_threads, on_one_blas_thread
 
 # The deepest point of the entropy curve.
 MAX_DEPTH = 150
@@ -89,7 +89,7 @@ def agreement(graph: Graph, depth: float) -> tuple[np.ndarray, np.ndarray]:
     n = graph.n_nodes
     sources = np.unique(np.linspace(0, n - 1, min(N_SOURCES, n)).astype(int))
     depths = depth * COMPARED
-    ranks = [rankdata(_seen_from(graph, sources, float(tau)), axis=0) for tau in depths]
+    ranks = in_threads(lambda tau: rankdata(_seen_from(graph, sources, float(tau)), axis=0), depths)
     chosen = ranks[len(ranks) // 2]
     return depths, np.array([np.mean([_correlation(a, b) for a, b in zip(r.T, chosen.T, strict=True)]) for r in ranks])
 

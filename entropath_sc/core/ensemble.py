@@ -129,10 +129,21 @@ class PathEnsemble:
         """
         if self.forward is not None:
             return self._passages_along(targets)[0]
+        return self._symmetric_passages(targets)
+
+    def nearest(self, node: int, among: np.ndarray, n: int) -> np.ndarray:
+        """The ``n`` nodes among some that have most paths to one, whichever way arrows point."""
+        far = self.undirected._symmetric_passages(np.array([node]), among, min(n, len(among)))[among]
+        return among[np.argsort(far, kind="stable")[:n]]
+
+    def _symmetric_passages(
+        self, targets: np.ndarray, among: np.ndarray | None = None, enough: int | None = None
+    ) -> np.ndarray:
+        """First passages without arrows; of some nodes, only the nearest few."""
         half = 0.5 * np.log(self.degree)
         boundary = np.full(len(half), -np.inf)
         boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
-        passages = half - solve_in_stages(self.normalised(), boundary)
+        passages = half - solve_in_stages(self.normalised(), boundary, among, enough)
         passages[targets] = 0.0
         return passages
 

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from .ensemble import PathEnsemble
 from .graph import Graph
+from .parallel import as_done
 from .progress import Report, silent
 from .sparse import have_common, submatrix
 
@@ -285,21 +286,22 @@ def recovery(
     report: Report = silent,
 ) -> np.ndarray:
     """How often an end is found again in each region, among most of the nodes at random."""
-    rng = np.random.default_rng(seed)
     region = np.full(graph.n_nodes, -1)
     for i, nodes in enumerate(regions):
         region[nodes] = i
-    counts = np.zeros(len(regions))
-    for i in range(n_resamples):
-        report("resamples", i, n_resamples)
+
+    def found_in(rng: np.random.Generator) -> np.ndarray:
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
         order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))
         peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
         splits = peaks.ends()
-        if splits is not None:
-            again = region[nodes[[peaks.top, *(split.peak for split in splits)]]]
-            counts[np.unique(again[again >= 0])] += 1
+        return np.empty(0, dtype=int) if splits is None else region[nodes[[peaks.top, *(s.peak for s in splits)]]]
+
+    counts = np.zeros(len(regions))
+    for i, found in enumerate(as_done(found_in, np.random.default_rng(seed).spawn(n_resamples))):
+        report("resamples", i, n_resamples)
+        counts[np.unique(found[found >= 0])] += 1
     return counts / max(n_resamples, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
@@ -47,8 +47,14 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
 
 def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
     """A function that takes one thread of each item, on as many threads as numba may use."""
-    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
-        return list(pool.map(function, items))
+    return list(as_done(function, items))
+
+
+def as_done(function: Callable[[Any], R], items: Iterable[Any]) -> Iterator[R]:
+    """The same, one after the other as they come; what has not begun by an interrupt is not done any more."""
+    # BLAS may ignore a limit that is set in a thread which it did not have before.
+    with thread_pools().limit(limits=1, user_api="blas"), ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        yield from pool.map(function, items)
 
 
 class ThreadPools:
@@ -111,7 +117,7 @@ def on_one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        with ONE_AT_A_TIME, thread_pools().limit(limits=1, user_api="blas"):
+        with thread_pools().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return alone

@@ -17,6 +17,7 @@ from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .landmarks import Landmarks, choose, compressed_graph, joined_graph, knn_graph
 from .nodes import Nodes, SoftAssignment
+from .parallel import in_threads
 from .progress import Report, silent
 
 SCALINGS = ("minmax", "rank")
@@ -110,8 +111,9 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
     # Arrows say in which order cells come, not how far apart they are: on a cycle, all are equally far there and back.
     graph = graph.undirected
     ensemble = PathEnsemble.of(graph, depth)
-    knee = entropy_knee(equalised_spectrum(graph, ensemble))
-    return without_own_noise(ensemble.free_energies()), Diagnostics(depth, knee, *agreement(graph, depth))
+    jobs = (ensemble.free_energies, lambda: equalised_spectrum(graph, ensemble))
+    D, spectrum = in_threads(lambda job: job(), jobs)
+    return without_own_noise(D), Diagnostics(depth, entropy_knee(spectrum), *agreement(graph, depth))
 
 
 def embed(

@@ -13,6 +13,7 @@ from . import lineages
 from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .layout import smacof
+from .parallel import as_done
 from .pipeline import scaled
 from .progress import Report, silent
 from .sparse import submatrix
@@ -58,6 +59,18 @@ class Repeats:
     found_again: np.ndarray
 
 
+@dataclass
+class Repeat:
+    """One of them: the order of some nodes, their fates and whether their branch is the same, and the ends found."""
+
+    nodes: np.ndarray
+    roots: np.ndarray
+    order: np.ndarray
+    fates: np.ndarray | None = None
+    same_branch: np.ndarray | None = None
+    found: np.ndarray | None = None
+
+
 def repeat_order(
     graph: Graph,
     depth: float,
@@ -70,29 +83,36 @@ def repeat_order(
     report: Report = silent,
 ) -> Repeats:
     """Order, fates and branches from each of the roots, among most of the nodes at random."""
-    rng = np.random.default_rng(seed)
     n, K = graph.n_nodes, len(ends)
     pseudotime, fates, same = Spread((n,)), Spread((n, max(K, 1))), Spread((n,))
     regions = [] if tree is None else [tree.branch_of_end(i) for i in range(int(tree.ends.max()) + 1)]
     agreement, found = np.empty(len(roots)), np.zeros(len(regions))
-    for r, root in enumerate(roots):
-        report("repeats of the pseudotime", r, len(roots))
+
+    def again(root: np.ndarray, rng: np.random.Generator) -> Repeat:
         nodes, part = lineages.resampled(graph, root, rng)
         ensemble = PathEnsemble.of(part, depth)
         at = np.flatnonzero(np.isin(nodes, root))
-        again = ensemble.order(at)
-        pseudotime.add(nodes, scaled(again, roots=at))
-        agreement[r] = spearmanr(again, order[nodes])[0]
+        repeat = Repeat(nodes, at, ensemble.order(at))
         kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends]
         if K and all(len(end) for end in kept):
             passages = np.column_stack([ensemble.first_passages(end) for end in kept])
-            fates.add(nodes, lineages.fates(passages, passages[at].mean(axis=0), np.full(K, 1.0 / K)))
+            repeat.fates = lineages.fates(passages, passages[at].mean(axis=0), np.full(K, 1.0 / K))
         if tree is not None:
             links, weights = submatrix(firm, nodes), ensemble.equalised(part)
-            peaks = lineages.find_peaks(again, links, weights, int(lineages.RESAMPLED * lineages.END_CELLS))
-            same_branch, regions_found = _compared(tree, regions, nodes, peaks, links, weights)
-            same.add(nodes, same_branch)
-            found[regions_found] += 1
+            peaks = lineages.find_peaks(repeat.order, links, weights, int(lineages.RESAMPLED * lineages.END_CELLS))
+            repeat.same_branch, repeat.found = _compared(tree, regions, nodes, peaks, links, weights)
+        return repeat
+
+    rngs = np.random.default_rng(seed).spawn(len(roots))
+    for r, repeat in enumerate(as_done(lambda job: again(*job), zip(roots, rngs, strict=True))):
+        report("repeats of the pseudotime", r, len(roots))
+        pseudotime.add(repeat.nodes, scaled(repeat.order, roots=repeat.roots))
+        agreement[r] = spearmanr(repeat.order, order[repeat.nodes])[0]
+        if repeat.fates is not None:
+            fates.add(repeat.nodes, repeat.fates)
+        if repeat.same_branch is not None:
+            same.add(repeat.nodes, repeat.same_branch)
+            found[repeat.found] += 1
     return Repeats(pseudotime.sd, fates.sd, same.mean, agreement, found / len(roots))
 
 
@@ -131,14 +151,17 @@ def repeat_map(
     graph: Graph, depth: float, coordinates: np.ndarray, n_repeats: int, seed: int, report: Report = silent
 ) -> np.ndarray:
     """How far each node of a map moves, relative to the map's radius, after Procrustes; the root mean square."""
-    rng = np.random.default_rng(seed)
     moved = Spread((graph.n_nodes,))
-    for r in range(n_repeats):
-        report("repeats of the embedding", r, n_repeats)
+
+    def again(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         nodes, part = lineages.resampled(graph, rng.integers(graph.n_nodes, size=1), rng)
         D = without_own_noise(PathEnsemble.of(part.undirected, depth).free_energies())
         layout = smacof(D, coordinates[nodes].astype(np.float64))
         one, other, _ = procrustes(coordinates[nodes], layout.coordinates)
         # Procrustes scales both to a unit sum of squares: times n the mean square is 1.
-        moved.add(nodes, np.linalg.norm(one - other, axis=1) * np.sqrt(len(nodes)))
+        return nodes, np.linalg.norm(one - other, axis=1) * np.sqrt(len(nodes))
+
+    for r, (nodes, far) in enumerate(as_done(again, np.random.default_rng(seed).spawn(n_repeats))):
+        report("repeats of the embedding", r, n_repeats)
+        moved.add(nodes, far)
     return np.sqrt(moved.mean**2 + moved.sd**2)

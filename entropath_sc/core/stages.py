@@ -16,14 +16,17 @@ MOST_STEPS = 20_000
 
 
 @on_one_blas_thread
-def solve_in_stages(N: sp.csr_matrix, log_f: np.ndarray) -> np.ndarray:
+def solve_in_stages(
+    N: sp.csr_matrix, log_f: np.ndarray, among: np.ndarray | None = None, enough: int | None = None
+) -> np.ndarray:
     """log f with f = N f where ``log_f`` is -inf, and as given elsewhere.
 
-    N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown.
+    N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown. With ``among``
+    it ends as soon as the ``enough`` largest of these nodes are known; the others stay -inf.
     """
     log_f = log_f.copy()
     known = np.isfinite(log_f)
-    while not known.all():
+    while not known.all() if among is None else np.count_nonzero(known[among]) < enough:
         unknown = np.flatnonzero(~known)
         rows = N[unknown]
         inflow, inner = rows[:, known], rows[:, unknown]

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
+from ..core.parallel import in_threads
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_flags, check_positive, warn
 from ._ordered import read_ordered, read_terminal
@@ -90,7 +91,7 @@ def fates(
                 "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
-        passages = np.column_stack([ordered.ensemble.first_passages(nodes) for nodes in ends])
+        passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
         at_root = -logsumexp(-passages[ordered.roots], axis=0) + np.log(len(ordered.roots))
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
         walk = None

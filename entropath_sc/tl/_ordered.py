@@ -60,8 +60,7 @@ class Ordered:
 
     def nearest(self, node: int, among: np.ndarray) -> np.ndarray:
         """The few nodes among some that are nearest to one, itself included."""
-        far = self.ensemble.undirected.first_passages(np.array([node]))[among]
-        return among[np.argsort(far, kind="stable")[:END_CELLS]]
+        return self.ensemble.nearest(node, among, END_CELLS)
 
     def given(self, adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         """The nodes of cells that a user names: around one barcode, or around the cell deepest inside a category."""

@@ -144,9 +144,8 @@ def _upstream(state: Ordered, n_candidates: int) -> tuple[list[int], list[np.nda
     n_near = max(int(NEAR * graph.n_nodes), END_CELLS)
     for node in candidates:
         if len(found) < n_candidates and not any(node in nodes for nodes in around):
-            far = ensemble.undirected.first_passages(np.array([node]))
             found.append(node)
-            around.append(np.argsort(far, kind="stable")[:n_near])
+            around.append(ensemble.nearest(node, np.arange(graph.n_nodes), n_near))
     return found, around
 
 

@@ -11,6 +11,7 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
+from ..core.parallel import in_threads
 from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, check_flags, warn
@@ -186,7 +187,7 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, 
     tree = tree_of(peaks, splits, firm, weights)
     regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
     tops = [peaks.top, *(split.peak for split in splits)]
-    nodes = [ordered.nearest(top, region) for top, region in zip(tops, regions, strict=True)]
+    nodes = in_threads(lambda end: ordered.nearest(*end), zip(tops, regions, strict=True))
     again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed, report)
     return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
 
