@@ -3,12 +3,14 @@
     pip install -e ".[bench]" scvelo cellrank
     python benchmarks/direction.py [--seeds 10] [--first-seed 900] [--cosines 0.3 0.7] [--peers] [--pancreas] [--rows]
 
-Flows: a line, a tree that branches twice, a cycle, and a loop with an exit whose ends come close to each other; 1,000
-cells in 30 dimensions with noise. Velocities have a known cosine with the true ones. Measures, the mean over the seeds:
+Flows: a line, a tree that branches twice, a fork with a branch that bends back to the other, a cycle, and a loop with
+an exit whose ends come close to each other; 1,000 cells in 30 dimensions with noise. Velocities have a known cosine
+with the true ones. Measures, the mean over the seeds:
 
 - ``order``: Spearman correlation of the pseudotime from the true earliest cell with the true time
 - ``root``: share of the seeds whose root, found without help, lies in the first tenth of the true time
-- ``fates``: of the tree, with its true ends given, the mean probability of the right end in the second half of a branch
+- ``fates``: with the true ends given, the mean probability of the right end: in the second half of each end branch of
+  the tree, and on the straight branch of the fork before the other one meets it
 
 ``--peers`` adds scVelo's velocity pseudotime and CellRank's initial states. ``--pancreas`` runs scVelo's deterministic
 velocities (data from ENTROPATH_SC_DATA). ``--rows`` compares the direct dissimilarity with that of rows. Prints tables.
@@ -32,8 +34,10 @@ import entropath_sc as ep
 DIMENSIONS = 30
 # Parent, start and end of each branch of the tree, in true time.
 TREE = [(None, 0.0, 0.35), (0, 0.35, 0.65), (0, 0.35, 1.0), (1, 0.65, 1.0), (1, 0.65, 1.0)]
-ENDS = [2, 3, 4]
-NOISE = {"line": 0.3, "tree": 0.3, "cycle": 0.1, "loop": 0.3}
+# The fork: where it begins, the length of its straight branch, and the radius of the other one, which is half a circle.
+FORK, STRAIGHT, RADIUS, GAP = 3.6, 8.4, 2.2, 1.0
+ENDS = {"tree": [2, 3, 4], "fork": [1, 2]}
+NOISE = {"line": 0.3, "tree": 0.3, "fork": 0.3, "cycle": 0.1, "loop": 0.3}
 STAGES = {"Ductal": 0, "Ngn3 low EP": 1, "Ngn3 high EP": 2, "Pre-endocrine": 3}
 
 
@@ -53,6 +57,17 @@ def simulated(kind: str, cosine: float, seed: int, n_cells: int = 1000) -> AnnDa
             place[inside] = begins[parent] + 12 * np.outer(time[inside] - start, frame[i])
             begins[i] = begins[parent] + 12 * (end - start) * frame[i]
         tangent = frame[branch]
+    elif kind == "fork":
+        lengths = np.array([FORK, STRAIGHT, np.pi * RADIUS - GAP])
+        branch = rng.choice(3, n_cells, p=lengths / lengths.sum())
+        along = rng.uniform(size=n_cells) * lengths[branch]
+        time, angle = along + np.where(branch > 0, FORK, 0.0), np.pi - along / RADIUS
+        bent = np.column_stack([FORK + RADIUS * (1 + np.cos(angle)), RADIUS * np.sin(angle)])
+        straight = np.column_stack([time, np.zeros(n_cells)])
+        place = np.where((branch == 2)[:, None], bent, straight) @ frame[:2]
+        tangent = (
+            np.where((branch == 2)[:, None], np.column_stack([np.sin(angle), -np.cos(angle)]), [1.0, 0.0]) @ frame[:2]
+        )
     else:
         time = rng.uniform(size=n_cells)
         curve, along = CURVES[kind](time)
@@ -64,6 +79,7 @@ def simulated(kind: str, cosine: float, seed: int, n_cells: int = 1000) -> AnnDa
     X = (place + NOISE[kind] * rng.normal(size=place.shape)).astype(np.float32)
     adata = AnnData(X, obs=pd.DataFrame({"time": time, "branch": branch}, index=[f"cell_{i}" for i in range(n_cells)]))
     adata.obsm["X_pca"] = X
+    adata.uns["kind"] = kind
     adata.obsm["velocity_pca"] = (cosine * tangent + np.sqrt(1 - cosine**2) * across).astype(np.float32)
     return adata
 
@@ -101,13 +117,16 @@ def scored(adata: AnnData, directed: bool) -> dict[str, float]:
     # Without a direction, the first of the ends of the tree is as good as any.
     first = ep.tl.suggest_root(adata, n_candidates=1).index[0]
     found["root"] = float((time < time[first]).mean() < 0.1)
-    if adata.obs["branch"].nunique() > 1:
-        last = {str(end): time[adata.obs["branch"] == end].nlargest(10).index.tolist() for end in ENDS}
+    if ends := ENDS.get(adata.uns["kind"]):
+        branch = adata.obs["branch"]
+        last = {str(end): time[branch == end].nlargest(10).index.tolist() for end in ends}
         ep.tl.terminal_states(adata, terminal=last, n_states=0)
         ep.tl.fates(adata)
         fates = adata.obsm["entropath_fates"]
-        late = [(adata.obs["branch"] == end) & (time > 0.5 + 0.5 * TREE[end][1]) for end in ENDS]
-        found["fates"] = float(np.mean([fates[str(end)][cells].mean() for end, cells in zip(ENDS, late, strict=True)]))
+        sure = {end: (branch == end) & (time > 0.5 + 0.5 * TREE[end][1]) for end in ends}
+        if adata.uns["kind"] == "fork":
+            sure = {1: (branch == 1) & time.between(FORK + 0.5 * RADIUS, FORK + 2 * RADIUS)}
+        found["fates"] = float(np.mean([fates[str(end)][cells].mean() for end, cells in sure.items()]))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import anndata as ad
 import numpy as np
@@ -16,7 +17,7 @@ from entropath_sc.core import direction, paper
 from entropath_sc.core.ensemble import PathEnsemble
 from entropath_sc.core.graph import Bridges, Graph
 from entropath_sc.core.perron import directed_perron_pair, perron_pair
-from entropath_sc.core.potential import circulation, potential
+from entropath_sc.core.potential import circular_flow, circulation, potential
 
 NONE = Bridges(np.array([1]), np.empty((0, 2), dtype=int), np.empty(0))
 
@@ -139,6 +140,22 @@ def test_arrows_that_follow_a_potential_change_no_order():
     climbing = replace(graph, forward=height[graph.affinity.indices] - height[graph.rows])
     order = PathEnsemble.of(climbing, 10.0).order(np.array([3]))
     np.testing.assert_allclose(order, PathEnsemble.of(graph.undirected, 10.0).order(np.array([3])), atol=1e-4)
+
+
+def test_two_ways_to_one_place_are_no_circle():
+    # Three steps or six from 0 to 8, and all arrows lead there: what does not add up is a third of a step on each.
+    short, long = [0, 1, 2, 8], [0, 3, 4, 5, 6, 7, 8]
+    edges = {pair: 1.0 for way in (short, long) for pair in pairwise(way)}
+    graph = graph_of(edges, 9, dict.fromkeys(edges, 1.0))
+
+    def dense(values):
+        return sp.csr_matrix((values, graph.affinity.indices, graph.affinity.indptr)).toarray()
+
+    left, circular = dense(circulation(graph, potential(graph))), dense(circular_flow(graph))
+    for way, on_paper, kept in ((short, -1 / 3, 0.0), (long, 1 / 3, 1 / 3)):
+        for i, j in pairwise(way):
+            assert left[i, j] == pytest.approx(on_paper, abs=1e-6)
+            assert circular[i, j] == -circular[j, i] == pytest.approx(kept, abs=1e-6)
 
 
 def test_steps_along_a_velocity_are_antisymmetric_and_right_on_paper():

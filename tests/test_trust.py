@@ -129,3 +129,13 @@ def test_a_root_in_the_middle_of_a_branch_is_flagged(tree):
     middle = tree.obs.query("branch == 'fate A'")["time"].sub(0.7).abs().idxmin()
     ep.tl.pseudotime(tree, root=middle)
     assert "root at an end" in failing(tree)
+
+
+def test_several_ends_of_one_label_are_named(tree):
+    tree.obs["type"] = tree.obs["branch"].astype(str).replace({"fate B": "late", "fate C": "late"})
+    ep.tl.terminal_states(tree, groupby="branch", n_resamples=0)
+    assert ep.tl.diagnose(tree).loc["terminal states of one type", "ok"]
+    ep.tl.terminal_states(tree, groupby="type", n_resamples=0)
+    assert failing(tree) == {"terminal states of one type"}
+    with pytest.warns(UserWarning, match="'late 1', 'late 2' have the label of another"):
+        ep.tl.diagnose(tree)

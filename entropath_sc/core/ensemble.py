@@ -14,7 +14,7 @@ from .graph import Graph
 from .kernel import Kernel
 from .nodes import SAME_PLACE
 from .parallel import on_one_blas_thread
-from .potential import circulation, potential
+from .potential import circular_flow
 from .stages import solve_in_stages, sum_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
@@ -63,8 +63,8 @@ class PathEnsemble:
     and ``degree`` is Σ_j B_ij over the others, summed and never formed as 1 - B_ii, which outliers would round to 0.
 
     Arrows move weight from steps back to steps forward: ``weights`` of a directed graph are W_ij e^{-``against``_ij},
-    where a step back costs as much as it goes against the arrows, and each row keeps its sum. Only the circulation of
-    the arrows counts: a potential weighs all paths between two nodes alike.
+    where a step back costs as much as it goes against the arrows, and each row keeps its sum. Only what
+    goes round in circles counts: a potential weighs all paths between two nodes alike.
     """
 
     weights: sp.csr_matrix
@@ -87,7 +87,7 @@ class PathEnsemble:
         ensemble = cls(sp.csr_matrix((W, A.indices, A.indptr), shape=A.shape), degree, scale, unit, depth)
         if graph.forward is None:
             return ensemble
-        return ensemble._along(circulation(graph, potential(graph)))
+        return ensemble._along(circular_flow(graph))
 
     def _along(self, forward: np.ndarray) -> PathEnsemble:
         """The paths along arrows, of an ensemble without them."""

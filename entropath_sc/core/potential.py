@@ -33,3 +33,14 @@ def potential(graph: Graph) -> np.ndarray:
 def circulation(graph: Graph, phi: np.ndarray) -> np.ndarray:
     """What a potential leaves of the flow of each step: circles, and noise."""
     return graph.forward - (phi[graph.affinity.indices] - phi[graph.rows])
+
+
+def circular_flow(graph: Graph) -> np.ndarray:
+    """The circulation, less the flow of each step that runs against it: what goes round in circles.
+
+    Two ways to one place, one longer than the other, leave a circulation too, and it runs against the shorter one. As
+    the flow of that one is stronger, nothing is left of it there.
+    """
+    left, forward = circulation(graph, potential(graph)), graph.forward
+    opposed = np.where(left * forward < 0, np.abs(forward), 0.0)
+    return np.sign(left) * np.maximum(np.abs(left) - opposed, 0.0)

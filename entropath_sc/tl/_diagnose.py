@@ -179,6 +179,16 @@ def _results(adata: AnnData, keys: Keys) -> Iterator[Finding]:
             found,
             "Confirm them with markers, or remove them: `ep.tl.terminal_states(adata, names={'state': None})`.",
         )
+        groupby = entry["params"]["terminal_states"].get("groupby")
+        if groupby in adata.obs:
+            label = pd.crosstab(adata.obs[keys.terminal], adata.obs[groupby].astype(str)).idxmax(axis=1)
+            several = label[label.duplicated(keep=False)]
+            yield (
+                "terminal states of one type",
+                several.empty,
+                f"{named(several.index)} have the label of another one" if len(several) else "each has its own label",
+                "Compare their genes. If noise or batches split one end, ask for fewer states with `n_states=`.",
+            )
     if "stability" in entry:
         agreement = float(np.mean(entry["stability"]["agreement"]))
         yield (
