@@ -279,6 +279,36 @@ def test_transitions_between_cells_give_the_same_order_as_velocities():
     assert spearmanr(adata.obs["entropath_pseudotime"], adata.obs["t"])[0] > 0.9
 
 
+def test_what_cannot_be_a_direction_is_refused():
+    adata = flow("line", n=100)
+    adata.obsm["X_pca"] = adata.obsm["X_pca"].astype(np.float64)
+    genes = ad.AnnData(np.zeros((100, 3), dtype=np.float32), obs=adata.obs, obsm={"X_pca": adata.obsm["X_pca"]})
+    genes.varm["PCs"], genes.layers["spliced"] = np.eye(3), np.ones((100, 3))
+    genes.obsp["same"] = sp.csr_matrix(np.ones((100, 100)))
+    genes.obs["day"] = ["4h", "10h", "1d", "2d"] * 25
+    for options, error, words in (
+        ({"direction": "spliced"}, ValueError, "no negative value: it looks like expression"),
+        ({"direction": "same"}, ValueError, "is symmetric, so it leads nowhere"),
+        ({"direction": adata.obsm["velocity"]}, TypeError, "direction is the name of a field"),
+        ({"time_key": "day"}, ValueError, "have no clear order"),
+        ({"strength": 3.0}, ValueError, "give `direction=` or `time_key=` too"),
+    ):
+        with pytest.raises(error, match=words):
+            ep.tl.merw_graph(genes, **options)
+    genes.obs["size"] = np.arange(100.0)
+    with pytest.warns(UserWarning, match="100 times for 100 cells"):
+        ep.tl.merw_graph(genes, time_key="size")
+
+
+def test_a_matrix_of_transitions_is_not_changed():
+    adata = flow("cycle", n=200)
+    T = sp.csr_matrix(np.random.default_rng(0).normal(size=(200, 200)))
+    adata.obsp["T"] = T
+    before = T.toarray()
+    ep.tl.merw_graph(adata, direction="T")
+    np.testing.assert_array_equal(adata.obsp["T"].toarray(), before)
+
+
 def test_velocities_of_genes_go_through_the_loadings():
     adata = flow("cycle")
     loadings = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 3)))[0]

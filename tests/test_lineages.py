@@ -279,6 +279,19 @@ def test_several_states_by_hand_may_share_a_branch(ended):
         assert nodes.loc[name, "pseudotime"] == table.loc[name, "pseudotime"]
 
 
+def test_a_state_of_another_label_does_not_replace_a_found_one(ended):
+    # A second type on the same branch, without an end.
+    other = list(ended.obs.query("branch == 'fate A' and 0.75 < time < 0.85").index)
+    ended.obs["type"] = ended.obs["branch"].astype(str)
+    ended.obs.loc[other, "type"] = "other"
+    with pytest.warns(UserWarning, match="'by hand' lies on the branch of 'fate A', and both are kept"):
+        ep.tl.terminal_states(ended, groupby="type", terminal={"by hand": other}, n_resamples=0)
+    table = ended.uns["entropath"]["terminal_states"]
+    assert sorted(table.index) == ["by hand", "fate A", "fate B", "fate C"]
+    assert np.isnan(table.loc["by hand", "persistence"])
+    assert "fate A" in ended.obs["entropath_branch"].cat.categories
+
+
 def test_ends_that_cannot_be_told_apart_are_said_so(ended):
     on_the_way = ended.obs.query("branch == 'fate A' and 0.6 < time < 0.7").index[0]
     ep.tl.terminal_states(ended, groupby="branch", terminal={"between": on_the_way}, names=None, n_resamples=0)

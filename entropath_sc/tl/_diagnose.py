@@ -172,7 +172,7 @@ def _results(adata: AnnData, keys: Keys) -> Iterator[Finding]:
             measured = pd.Series(np.asarray(repeats["found_again"]), index=list(repeats["tips"]))
             again = np.minimum(again, measured.reindex(states.index).fillna(1.0))
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
-        found = f"{named(unsure)} is not found again in most resamples" if unsure else "terminal states are stable"
+        found = f"{named(unsure)} is not found again in most resamples" if unsure else "those found are found again"
         yield (
             "terminal states",
             not unsure,

@@ -72,8 +72,14 @@ def find_direction(adata: AnnData, params: dict[str, Any], use_rep: str | None, 
     strength = params.get("strength")
     strength = directions.STRENGTH if strength is None else strength
     check_not_negative("strength", strength)
+    if name is not None and not isinstance(name, str):
+        raise TypeError(
+            "direction is the name of a field: store it, as in adata.layers['velocity'], and give 'velocity'."
+        )
     if name is None and confidence is not None:
         raise ValueError("confidence weights velocities: give `direction=` too.")
+    if name is None and time_key is None and params.get("strength") is not None:
+        raise ValueError("strength is that of a direction: give `direction=` or `time_key=` too.")
     if (name is None and time_key is None) or strength == 0:
         return None
     velocity = transitions = weight = stage = None
@@ -108,7 +114,10 @@ def _velocity(
         return None, _transitions(adata, found, what)
     V = np.asarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
     if place == "layers":
+        grows = V.any() and not (V < 0).any()
         V = _in_components(adata, V, what, use_rep)
+        if grows:
+            raise ValueError(f"{what} has no negative value: it looks like expression, not like a velocity.")
     if V.ndim != 2 or V.shape[1] < n_columns:
         raise ValueError(
             f"{what} has the shape {V.shape}, and {use_rep!r} has {n_columns} columns. Velocities must be in the space "
@@ -148,7 +157,7 @@ def _transitions(adata: AnnData, found: Any, what: str) -> sp.csr_matrix:
     shape = getattr(found, "shape", None)
     if shape != (adata.n_obs, adata.n_obs):
         raise ValueError(f"{what} is no matrix of transitions between the {adata.n_obs} cells; its shape is {shape}.")
-    T = sp.csr_matrix(found, dtype=np.float64)
+    T = sp.csr_matrix(found, dtype=np.float64, copy=True)
     if not np.isfinite(T.data).all():
         raise ValueError(f"{what} holds NaN or inf. Compute it again, or leave `direction` out.")
     # Negative cosines, as in a velocity graph, say where a cell does not go.
@@ -157,6 +166,10 @@ def _transitions(adata: AnnData, found: Any, what: str) -> sp.csr_matrix:
     still = int((np.diff(T.indptr) == 0).sum())
     if still == adata.n_obs:
         raise ValueError(f"{what} has no positive entry. Compute it again, or leave `direction` out.")
+    if (abs(T - T.T) > 1e-6 * abs(T).max()).nnz == 0:
+        raise ValueError(
+            f"{what} is symmetric, so it leads nowhere. Give transitions, such as those of a CellRank kernel."
+        )
     if still:
         warn(f"{what} has no transition from {still} cells. They take the direction of their neighbours.")
     return T
@@ -184,13 +197,16 @@ def _stages(adata: AnnData, column: str) -> np.ndarray:
         values = times.to_numpy()
     else:
         numbers = {str(name): re.findall(r"\d+(?:\.\d+)?", str(name)) for name in times.unique()}
-        if any(len(found) != 1 for found in numbers.values()):
+        units = {re.sub(r"[\d.]+", "", name) for name in numbers}
+        if len(units) > 1 or any(len(found) != 1 for found in numbers.values()):
             raise ValueError(
-                f"adata.obs[{column!r}] holds {named(numbers)}, which have no order. Make it numbers or an ordered "
-                "category: `adata.obs[key].astype('category').cat.reorder_categories([...], ordered=True)`."
+                f"adata.obs[{column!r}] holds {named(numbers)}, which have no clear order. Make it numbers or an "
+                "ordered category: `adata.obs[key].astype('category').cat.reorder_categories([...], ordered=True)`."
             )
         values = times.astype(str).map({name: float(found[0]) for name, found in numbers.items()}).to_numpy()
     points, stage = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)
+    if len(points) > 0.5 * len(stage) and len(stage) > 20:
+        warn(f"adata.obs[{column!r}] has {len(points)} times for {len(stage)} cells: is it a time of collection?")
     if len(points) < 2:
         raise ValueError(f"adata.obs[{column!r}] has one time only, {times.iloc[0]!r}. Leave `time_key` out.")
     return stage.astype(np.float64)

@@ -52,7 +52,7 @@ def terminal_states(
     terminal
         States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
         of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends without a branch of their own. A
-        state on the branch of a found one replaces it.
+        state on the branch of a found one replaces it, unless `groupby` labels them differently.
     names
         New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
@@ -125,8 +125,14 @@ def terminal_states(
         on = next((i for i, region in enumerate(ends.regions) if np.isin(nodes, region).all()), None)
         replaced: dict[str, Any] = {}
         if on is not None and not states.get(tips[on], {}).get("given"):
-            replaced = states.pop(tips[on], {})
-            tips[on] = name
+            if _named([nodes], ordered, labels) == _named([ends.nodes[on]], ordered, labels):
+                replaced = states.pop(tips[on], {})
+                tips[on] = name
+            elif tips[on] in states:
+                warn(
+                    f"{name!r} lies on the branch of {tips[on]!r}, and both are kept. If they are one, remove the "
+                    f"found one with `names={{{found[on]!r}: None}}`."
+                )
         latest = int(nodes[ordered.order[nodes].argmax()])
         states[name] = {"n_cells": len(nodes)} | replaced | {"nodes": nodes, "latest": latest, "given": True}
     _refuse_shared(adata, ordered, states)
@@ -182,7 +188,8 @@ def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, 
         return Ends(peaks, [], tree_of(peaks, [], firm, weights), [], [], np.empty(0))
     if n_states is not None and len(splits) + 1 < n_states:
         raise ValueError(
-            f"n_states={n_states}, but the pseudotime has only {len(splits) + 1} peaks of 10 cells or more."
+            f"n_states={n_states}, but the pseudotime has only {len(splits) + 1} peaks of 10 cells or more. Ask for "
+            "fewer, or name cells by hand: `terminal={'name': barcode}`."
         )
     tree = tree_of(peaks, splits, firm, weights)
     regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
@@ -241,7 +248,10 @@ def _refuse_shared(adata: AnnData, ordered: Ordered, states: Mapping[str, dict[s
 
 def _renamed(found: list[str], names: Mapping[str, str | None]) -> list[str | None]:
     if unknown := [name for name in names if name not in found]:
-        raise ValueError(f"names: there is no state {unknown[0]!r}; there is {named(found)}.")
+        raise ValueError(
+            f"names: there is no state {unknown[0]!r}; there is {named(found)}. Each call starts afresh: repeat "
+            "`groupby=` if you gave it before."
+        )
     new = [names.get(name, name) for name in found]
     kept = [name for name in new if name is not None]
     if len(set(kept)) < len(kept):
@@ -281,7 +291,7 @@ def _fields(
     )
     table["given"] = table["given"].astype(bool)
     last = pseudotime[~_left_out(ordered, ends.peaks)].max()
-    if len(early := table.index[~table["given"] & (table["pseudotime"] < 0.5 * last)]):
+    if len(early := table.index[table["pseudotime"] < 0.5 * last]):
         warn(
             f"Terminal in the first half of the pseudotime: {named(early)}. If the root is inside a branch, the other "
             "end of that branch looks like a terminal state: choose a root at the end, or remove it with `names=`."
