@@ -42,11 +42,16 @@ def load(name):
 ep.datasets.load = load
 """
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+# The longest runs with the slow checks.
+SLOW = {"manifolds"}
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+]
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_notebook_runs_from_its_first_cell(path, tmp_path, monkeypatch):
     monkeypatch.setenv("ENTROPATH_SC_CELLS", "20000")
     notebook = nbformat.read(path, as_version=4)

@@ -57,7 +57,8 @@ def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
     keys = keys_for(adata, key_added)
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
-        rows = [*_input(adata, ordered), *_graph(ordered), *_order(ordered), *_results(adata, keys)]
+        peaks = find_peaks(ordered.order, firm_edges(ordered.ensemble, ordered.nodes.graph), ordered.weights)
+        rows = [*_input(adata, ordered), *_graph(ordered), *_order(ordered, peaks), *_results(adata, keys, peaks)]
     table = pd.DataFrame(rows, columns=["check", "ok", "found", "next"]).set_index("check")
     table.loc[table["ok"], "next"] = ""
     if not table["ok"].all():
@@ -103,7 +104,7 @@ def _graph(ordered: Ordered) -> Iterator[Finding]:
     )
 
 
-def _order(ordered: Ordered) -> Iterator[Finding]:
+def _order(ordered: Ordered, peaks: Peaks) -> Iterator[Finding]:
     """Whether cells spread along the order, whether it has a direction, and whether the root is at an end."""
     order, graph = ordered.order, ordered.nodes.graph
     others = np.delete(order, ordered.roots)
@@ -116,8 +117,6 @@ def _order(ordered: Ordered) -> Iterator[Finding]:
         "Most cells are equally far from the root: a cloud or separate clusters rather than a trajectory. Look at "
         "ep.pl.pseudotime, and keep the cells of one process.",
     )
-    firm = firm_edges(ordered.ensemble, graph)
-    peaks = find_peaks(order, firm, ordered.weights)
     yield (
         "direction",
         peaks.inside > 0.5,
@@ -155,7 +154,7 @@ def _share_past_root(ordered: Ordered, peaks: Peaks) -> float:
     return float(min(np.exp(-detour), 1.0))
 
 
-def _results(adata: AnnData, keys: Keys) -> Iterator[Finding]:
+def _results(adata: AnnData, keys: Keys, peaks: Peaks) -> Iterator[Finding]:
     """What other tools left: stress, terminal states, stability."""
     entry = adata.uns.get(keys.uns, {})
     if "stress_1" in entry.get("embedding", {}):
@@ -173,6 +172,10 @@ def _results(adata: AnnData, keys: Keys) -> Iterator[Finding]:
             again = np.minimum(again, measured.reindex(states.index).fillna(1.0))
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
         found = f"{named(unsure)} is not found again in most resamples" if unsure else "those found are found again"
+        chosen = {split.peak for split in peaks.ends() or []}
+        if rest := [split for split in peaks.splits if split.peak not in chosen]:
+            n_cells, inside = len(rest[0].younger_nodes), rest[0].inside
+            found += f"; a branch of {n_cells} cells is none, as {inside:.0%} of its links stay inside (half is needed)"
         yield (
             "terminal states",
             not unsure,
