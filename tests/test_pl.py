@@ -153,6 +153,12 @@ def test_missing_results_say_what_to_run(cells):
         ep.pl.pseudotime(cells)
 
 
+@pytest.mark.parametrize("color", ["nope", ["branch", "nope"]], ids=["one", "of two"])
+def test_an_unknown_colour_says_what_there_is(ordered, color):
+    with pytest.raises(KeyError, match="nope.*is no column of adata.obs and no gene; there is .*branch"):
+        ep.pl.embedding(ordered, color)
+
+
 def test_density_counts_cells_or_averages_a_column_or_a_gene(ordered):
     counts = ep.pl.density(ordered, gridsize=15, show=False).collections[0].get_array()
     assert counts.sum() == ordered.n_obs

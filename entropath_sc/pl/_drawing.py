@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -112,10 +112,15 @@ def robust_limits(ax: Axes, vmin: Any = None, vmax: Any = None) -> None:
     drawn.set_clim(*(float(limit) for limit in limits))
 
 
+def check_color(adata: AnnData, color: str, genes: Container[str]) -> None:
+    """Refuse what is neither a column nor a gene."""
+    if not isinstance(color, str) or (color not in adata.obs and color not in genes):
+        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
+
+
 def color_values(adata: AnnData, color: str, layer: str | None) -> np.ndarray | pd.Categorical:
     """A column or a gene: numbers, or categories."""
-    if not isinstance(color, str) or (color not in adata.obs and color not in adata.var_names):
-        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
+    check_color(adata, color, adata.var_names)
     values = sc.get.obs_df(adata, [color], layer=layer)[color]
     if is_numeric_dtype(values) and not is_bool_dtype(values):
         return values.to_numpy(dtype=np.float64, na_value=np.nan)

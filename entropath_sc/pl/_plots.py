@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
-from ._drawing import mark_ends, place_labels, robust_limits, unstretched
+from ._drawing import check_color, mark_ends, place_labels, robust_limits, unstretched
 
 # A limit of the colours, as scanpy takes it.
 Limit = str | float | Sequence[str | float] | None
@@ -107,6 +107,11 @@ def embedding(
     """
     keys = Keys(key)
     require_dimensions(adata, keys, 3 if projection == "3d" else 2)
+    colors = [color] if color is None or isinstance(color, str) else list(color)
+    genes = _gene_names(adata, gene_symbols)
+    for name in colors:
+        if name is not None:
+            check_color(adata, name, genes)
     on_data = legend_loc == "on data" and projection == "2d"
     cells = in_memory(adata, keys.coordinates)
     drawn = sc.pl.embedding(
@@ -138,7 +143,6 @@ def embedding(
         **({} if alpha is None else {"alpha": alpha}),
     )
     panels = drawn if isinstance(drawn, list) else [drawn]
-    colors = [color] if color is None or isinstance(color, str) else list(color)
     for i, (panel, name) in enumerate(zip(panels, colors, strict=False)):
         unstretched(panel)
         if norm is None and vcenter is None:
@@ -148,6 +152,14 @@ def embedding(
             anchors = {str(label): row.to_numpy() for label, row in at.median().iterrows()}
             place_labels(panel, cells.obsm[keys.coordinates][:, :2], anchors, legend_fontsize)
     return _finished(drawn, show, return_fig)
+
+
+def _gene_names(adata: AnnData, gene_symbols: str | None) -> set[str]:
+    """All names that scanpy finds genes by."""
+    tables = [adata.var] if adata.raw is None else [adata.var, adata.raw.var]
+    return {
+        name for table in tables for name in (*table.index, *(table[gene_symbols] if gene_symbols in table else ()))
+    }
 
 
 def _of_panel(limit: Limit, panel: int) -> Any:

@@ -175,7 +175,7 @@ def _root_indices(adata: AnnData, root: Cells | None, keys: Keys) -> np.ndarray:
     if "iroot" not in adata.uns:
         raise ValueError(
             "No root: pass `root=` a barcode from adata.obs_names, a list of them, or ('obs column', 'category'); "
-            "or set adata.uns['iroot'] to the position of a cell."
+            "or set adata.uns['iroot'] to the position of a cell. `ep.tl.suggest_root(adata)` lists candidates."
         )
     iroot = adata.uns["iroot"]
     if not isinstance(iroot, Integral) or not 0 <= int(iroot) < adata.n_obs:
