@@ -40,9 +40,8 @@ def project(
     """Place new cells in the embedding and the pseudotime of a reference.
 
     Each new cell gets the weighted mean of the coordinates of its nearest cells, or landmarks, in the reference. Its
-    pseudotime and fates follow from them by the equation that holds for the reference's own cells. The reference does
-    not change. It needs no expression matrix, only the fields that the other tools set and the representation they
-    used.
+    pseudotime and fates are computed as for the reference's own cells. The reference does not change. It
+    needs no expression matrix, only the fields that the other tools set and the representation they used.
 
     Parameters
     ----------
@@ -52,8 +51,8 @@ def project(
         Reference after :func:`~entropath_sc.tl.embedding`, and after :func:`~entropath_sc.tl.pseudotime` if new cells
         shall have a pseudotime too.
     labels
-        Columns of `adata_ref.obs` to transfer: for categories the one with the largest weight among the nearest cells,
-        for numbers the weighted mean.
+        Columns of `adata_ref.obs` to transfer. A new cell gets the category with the most weight among its nearest
+        cells; numbers are averaged.
     use_reference_pca
         Compute the representation from `adata_new.X` with the loadings in `adata_ref.varm['PCs']`, and store it as
         `adata_new.obsm['X_pca']`. `adata_new.X` must be normalised as the reference was.
