@@ -56,7 +56,8 @@ class EntroPath(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     embedding_ : array of shape (n_samples, n_components)
         Coordinates of the samples that were fitted.
-    nodes_ : the embedded samples, and how others are placed among them
+    nodes_ : entropath_sc.core.nodes.Nodes
+        The embedded samples, and how others are placed among them.
     coordinates_ : array of shape (n_nodes, n_components)
         Their coordinates.
     n_features_in_ : int

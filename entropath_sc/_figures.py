@@ -19,12 +19,14 @@ from ._store import index_of, positions_of, rows_of
 MANY_CELLS = 100_000
 # Cells of a store that are drawn at most; a picture has no more points.
 MOST_DRAWN = 500_000
+# Figures that need terminal states; an order may have none.
+OF_STATES = ("terminal_states", "fates")
 
 
 def figure_names(options: argparse.Namespace) -> list[str]:
     """Files that are drawn; those of lineages only where there are any."""
     names = ["embedding", "depth"] + ["pseudotime"] * bool(options.root or options.root_label)
-    return [f"{name}.png" for name in [*names, *(["tree", "fates"] if options.lineages else [])]]
+    return [f"{name}.png" for name in [*names, *(["tree", *OF_STATES] if options.lineages else [])]]
 
 
 def _colors(options: argparse.Namespace) -> list[str]:
@@ -44,9 +46,10 @@ def draw_figures(adata: AnnData, drafts: Path, options: argparse.Namespace) -> N
     colors = _colors(options)
     many = adata.n_obs > MANY_CELLS and not colors
     draw: dict[str, Any] = {"embedding": pl.density if many else partial(pl.embedding, color=colors or None)}
-    draw |= {"depth": pl.depth, "pseudotime": pl.pseudotime, "tree": pl.tree, "fates": pl.fates}
-    has_fates = Keys(options.key_added).fates in adata.obsm
-    names = [name for name in figure_names(options) if name != "fates.png" or has_fates]
+    draw |= {"depth": pl.depth, "pseudotime": pl.pseudotime, "tree": pl.tree}
+    draw |= {"terminal_states": pl.terminal_states, "fates": pl.fates}
+    has_states = Keys(options.key_added).fates in adata.obsm
+    names = [name for name in figure_names(options) if has_states or Path(name).stem not in OF_STATES]
     for name in names:
         figure = draw[Path(name).stem](adata, key=options.key_added, return_fig=True)
         figure.savefig(drafts / name, dpi=150, bbox_inches="tight")

@@ -53,7 +53,7 @@ def add_run(commands) -> argparse.ArgumentParser:
     add("--preprocess", action="store_true", help="X holds counts: normalise, log, 2,000 variable genes, 50 components")
     add("--out-of-core", action="store_true", help="zarr to zarr, block by block; goes on after an interruption")
     add("--scheduler", metavar="ADDRESS", help="dask cluster for --out-of-core, such as tcp://host:8786")
-    add("--figures", type=Path, metavar="FOLDER", help="also draw there: embedding, depth, order, tree, fates")
+    add("--figures", type=Path, metavar="FOLDER", help="also draw there: embedding, order, tree, states, fates")
     add(
         "--color",
         nargs="+",
@@ -93,26 +93,36 @@ def _number(text: str) -> float | str:
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "graph": {
-        "neighbors-key": {},
+        "neighbors-key": {"help": "where scanpy stored the neighbours (default: neighbors)"},
         "use-rep": {"help": "representation to work in (default: that of the neighbours, else X_pca)"},
         "n-neighbors": {"type": int, "help": "search neighbourhoods of this size (default: those there, or 15)"},
-        "decay": {"type": float},
-        "bandwidth": {"choices": BANDWIDTHS},
+        "decay": {"type": float, "help": "a larger value cuts off long edges more sharply (default: 3)"},
+        "bandwidth": {"choices": BANDWIDTHS, "help": "how affinities follow the density of cells (default: tempered)"},
     },
     "embedding": {
-        "n-components": {"type": int, "default": 2},
-        "n-landmarks": {"type": int, "default": N_LANDMARKS},
-        "landmarks": {"choices": RULES},
-        "mds": {"choices": SOLVERS, "default": "metric"},
-        "n-project": {"type": int},
+        "n-components": {"type": int, "default": 2, "help": "dimensions of the embedding (default: %(default)s)"},
+        "n-landmarks": {"type": int, "default": N_LANDMARKS, "help": "cells embedded directly (default: %(default)s)"},
+        "landmarks": {"choices": RULES, "help": "how landmarks are chosen (default: farthest)"},
+        "mds": {
+            "choices": SOLVERS,
+            "default": "metric",
+            "help": "classical is faster and less accurate (default: metric)",
+        },
+        "n-project": {"type": int, "help": "landmarks that each cell is placed among (default: 10)"},
     },
-    "order": {"scaling": {"choices": SCALINGS, "default": "minmax"}},
+    "order": {
+        "scaling": {
+            "choices": SCALINGS,
+            "default": "minmax",
+            "help": "linear, or spread evenly by rank (default: minmax)",
+        }
+    },
     "all steps": {
-        "preset": {"choices": tuple(PRESETS), "default": "default"},
+        "preset": {"choices": tuple(PRESETS), "default": "default", "help": "paper is the method as published"},
         "depth": {"type": _number, "help": "neighbour distances that a path may wander (default: 10)"},
-        "key-added": {"default": DEFAULT_KEY},
-        "random-state": {"type": int, "default": 0},
-        "n-jobs": {"type": int},
+        "key-added": {"default": DEFAULT_KEY, "help": "prefix of the fields that are set (default: %(default)s)"},
+        "random-state": {"type": int, "default": 0, "help": "seed (default: %(default)s)"},
+        "n-jobs": {"type": int, "help": "number of threads of the embedding (default: all)"},
     },
 }
 

@@ -56,7 +56,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     finally:
         sc.settings.verbosity = before
     took = ", ".join(f"{stage} {spent:.1f}" for stage, spent in seconds.items())
-    for name, value in {**summary, "seconds": took, "written": options.output}.items():
+    files = {"written": options.output} | ({"figures": options.figures} if options.figures else {})
+    for name, value in {**summary, "seconds": took, **files}.items():
         print(f"{name:10s} {value}")
     return 0
 

@@ -29,7 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
         return run(options, run_parser)
     if options.cells < 100:
         demo.error("--cells must be at least 100.")
-    return run_demo(options.output, options.cells, options.seed)
+    import scanpy as sc
+
+    with sc.settings.verbosity.override("error"):  # other messages would stand in the middle of a step's line
+        return run_demo(options.output, options.cells, options.seed)
 
 
 def run_demo(output: Path, n_cells: int, seed: int) -> int:

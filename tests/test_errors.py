@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 import scanpy as sc
 
@@ -128,7 +129,8 @@ def test_embedding_errors(cells, options, error, words):
 
 
 PSEUDOTIME = [
-    (nothing, {}, ValueError, ["No root", "root=", "adata.uns['iroot']"]),
+    (nothing, {}, ValueError, ["No root", "root=", "adata.uns['iroot']", "`ep.tl.suggest_root(adata)`"]),
+    (nothing, {"root": pd.DataFrame({"n_genes": [1]}, index=["cell_1"])}, TypeError, ["`root=table.index[0]`"]),
     (nothing, {"root": "AAAC"}, KeyError, ["'AAAC'", "adata.obs_names", "'cell_0'"]),
     (nothing, {"root": 7}, TypeError, ["7"]),
     (nothing, {"root": [7]}, TypeError, ["7", "adata.obs_names[7]"]),

@@ -36,7 +36,7 @@ def test_public_functions_keep_the_rules(module, name, function):
 @pytest.mark.parametrize(("module", "name", "function"), PUBLIC, ids=IDS)
 def test_public_functions_are_documented(module, name, function):
     text = inspect.getdoc(function)
-    assert "Returns\n-------" in text
+    assert "Returns\n-------\n" in text
     for parameter in inspect.signature(function).parameters:
         assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)*$", text, re.MULTILINE), parameter
     if name != "load":  # which needs data from outside

@@ -87,6 +87,12 @@ def test_pseudotime_marks_root_and_terminals(ordered):
     np.testing.assert_allclose(marked, root[:, :2])
 
 
+def test_the_colour_bar_of_a_pseudotime_is_pointed_where_it_is_cut(ordered):
+    for limits, ends in (({}, "both"), ({"vmin": 0}, "max"), ({"vmin": 0, "vmax": 1}, "neither")):
+        ax = ep.pl.pseudotime(ordered, **limits, show=False)
+        assert ax.collections[0].colorbar.extend == ends
+
+
 def test_maps_are_not_stretched(ordered):
     ordered.obsm["X_entropath"][:, 0] *= 20
     for plot in (ep.pl.embedding, ep.pl.density, ep.pl.pseudotime):
@@ -151,6 +157,12 @@ def test_missing_results_say_what_to_run(cells):
         ep.pl.depth(cells)
     with pytest.raises(KeyError, match=r"entropath_pseudotime.*ep\.tl\.pseudotime"):
         ep.pl.pseudotime(cells)
+
+
+@pytest.mark.parametrize("color", ["nope", ["branch", "nope"]], ids=["one", "of two"])
+def test_an_unknown_colour_says_what_there_is(ordered, color):
+    with pytest.raises(KeyError, match=r"nope.*is no column of adata.obs and no gene; there is .*branch"):
+        ep.pl.embedding(ordered, color)
 
 
 def test_density_counts_cells_or_averages_a_column_or_a_gene(ordered):
@@ -233,6 +245,14 @@ def test_labels_on_data_do_not_cover_each_other(ordered):
     ax.figure.draw_without_rendering()
     one, other = (text.get_window_extent() for text in ax.texts)
     assert not one.overlaps(other)
+
+
+def test_labels_are_wrapped_between_words_only(ordered):
+    names = {"trunk": "megakaryocyteprogenitorlike cells", "fate A": "granulocyte-monocyte-progenitors"}
+    ordered.obs["branch"] = ordered.obs["branch"].cat.rename_categories(names)
+    ax = ep.pl.embedding(ordered, "branch", legend_loc="on data", show=False)
+    found = {text.get_text() for text in ax.texts}
+    assert {"megakaryocyteprogenitorlike\ncells", "granulocyte-monocyte-progenitors"} <= found
 
 
 def test_plots_take_a_dask_array(ordered):
@@ -349,6 +369,16 @@ def test_trends_draw_a_curve_and_a_band_for_each_lineage(drawn):
     by_fate = ep.pl.trends(drawn, ["b", "c"], panels="fate", show=False)
     assert [ax.get_title() for ax in by_fate] == ["up", "down"]
     assert [line.get_label() for line in by_fate[0].lines] == ["b", "c"]
+
+
+@pytest.mark.parametrize("plot", [ep.pl.heatmap, lambda *args, **kw: ep.pl.trends(*args, panels="fate", **kw)])
+def test_long_titles_of_neighbouring_panels_do_not_overlap(drawn, plot):
+    part = drawn.uns["entropath"]["trends"]
+    part["states"] = np.array([f"{way} of the plasmacytoid dendritic cells" for way in ("up", "down")], dtype=object)
+    figure = plot(drawn, ["a", "b"], return_fig=True)
+    figure.draw_without_rendering()
+    one, other = (ax.title.get_window_extent() for ax in figure.axes[:2])
+    assert not one.overlaps(other)
 
 
 def test_a_heatmap_is_scaled_by_gene_and_sorted_by_peak(drawn):

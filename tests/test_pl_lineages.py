@@ -121,6 +121,22 @@ def test_terminal_states_are_named_and_keep_their_colours(drawn):
     assert [to_hex(c.get_facecolor()[0]) for c in ax.collections[1:4]] == ["#111111", "#222222", "#333333"]
 
 
+def test_branches_and_states_have_the_same_colours_in_every_plot(drawn):
+    drawn.uns["entropath"]["terminal_states"] = pd.DataFrame({"n_cells": [10, 10, 10]}, index=STATES)
+    before = set(drawn.uns)
+    tree = ep.pl.tree(drawn, show=False).collections[0].get_facecolor()
+    cells = ep.pl.embedding(drawn, "entropath_branch", show=False).collections[0].get_facecolor()
+    np.testing.assert_allclose(cells, tree)
+    arrows = ep.pl.arrows(drawn, "entropath_branch", show=False).collections[1].get_facecolor()
+    np.testing.assert_allclose(arrows, tree)
+    states = ep.pl.embedding(drawn, ["late", "entropath_terminal"], show=False)[1].collections[0].get_facecolor()
+    drawn_states = {to_hex(color).upper() for color in states} & set(PALETTE)
+    assert drawn_states == set(PALETTE[:3])
+    assert set(drawn.uns) == before
+    ax = ep.pl.embedding(drawn, "entropath_branch", palette=["#111111"] * 5, show=False)
+    assert {to_hex(color) for color in ax.collections[0].get_facecolor()} == {"#111111"}
+
+
 def test_names_neither_cover_each_other_nor_leave_the_axes(drawn):
     rng = np.random.default_rng(0)
     names = [f"state with a long name {i}" for i in range(8)]

@@ -308,8 +308,9 @@ def test_names_that_are_given_twice_and_empty_labels_are_refused(parts):
     _, ref, new, _ = parts
     twice = new.copy()
     twice.var_names = [twice.var_names[1], *twice.var_names[1:]]
-    with pytest.raises(ValueError, match="var_names_make_unique"):
-        ep.tl.project(twice, ref, use_reference_pca=True)
+    for options in ({}, {"use_reference_pca": True}):
+        with pytest.raises(ValueError, match=rf"adata_new: the gene '{new.var_names[1]}' .*adata_new.var_names_make"):
+            ep.tl.project(twice, ref, **options)
     ref.obs["nothing"] = pd.Categorical([np.nan] * ref.n_obs, categories=[])
     with pytest.raises(ValueError, match="is empty in all embedded cells"):
         ep.tl.project(new, ref, labels="nothing")

@@ -59,6 +59,8 @@ def test_lineages_out_of_core_equal_those_in_memory(generated, folder, capsys):
     assert run(folder, "pca.zarr", "blocks.zarr", *options, str(folder / "b"), "--out-of-core") == 0
     printed = capsys.readouterr().out
     assert printed.count("\nstates     fate ") == 2
+    for name in ("a", "b"):
+        assert f"\nfigures    {folder / name}\n" in printed
     memory, blocks = ad.read_h5ad(folder / "memory.h5ad"), ad.read_zarr(folder / "blocks.zarr")
     assert len(memory.obsm["entropath_fates"].columns) >= 2
     for name in ("entropath_fates", "entropath_membership", "entropath_passages"):
@@ -87,7 +89,7 @@ def test_lineages_out_of_core_equal_those_in_memory(generated, folder, capsys):
                 assert list(a[column]) == list(b[column])
     for name in ("passages", "branch", "at_root", "prior"):
         np.testing.assert_allclose(kept["fates"][name], expected["fates"][name], atol=1e-6)
-    drawn = {"embedding.png", "depth.png", "pseudotime.png", "tree.png", "fates.png"}
+    drawn = {"embedding.png", "depth.png", "pseudotime.png", "tree.png", "terminal_states.png", "fates.png"}
     for where in ("a", "b"):
         assert {path.name for path in (folder / where).iterdir()} == drawn
     # The result is a reference for other cells, and what follows can be computed on it.

@@ -37,7 +37,8 @@ def swiss_roll(
         Seed.
 
     Returns
-    ------- AnnData with the points as `X`, those without noise as `obsm['clean']`, and `obs['angle']`.
+    -------
+    AnnData with the points as `X`, those without noise as `obsm['clean']`, and `obs['angle']`.
     `obsm['intrinsic']` has the unrolled coordinates (arc length, height), in which the geodesic distance of a roll
     without a hole is Euclidean.
 

@@ -31,9 +31,9 @@ def geodesic_correlation(
     ----------
     estimate
         Distances (a square matrix), coordinates (their Euclidean distances are taken), or the name of a field of
-        `adata`.
+        `adata.obsp` or `adata.obsm`.
     geodesic
-        True distances, square, or the name of a field of `adata`.
+        True distances, square, or the name of a field of `adata.obsp`.
     method
         `'spearman'` or `'pearson'`.
     rowwise
@@ -102,7 +102,8 @@ def shortest_paths(
     Parameters
     ----------
     graph
-        Sparse neighbour distances, such as scanpy's `adata.obsp['distances']`, or the name of such a field of `adata`.
+        Sparse neighbour distances, such as scanpy's `adata.obsp['distances']`, or the name of a field of
+        `adata.obsp`.
     sources
         Positions of the cells to start from; by default all.
     adata
@@ -155,9 +156,10 @@ def demap(
     Parameters
     ----------
     reference
-        Coordinates in which neighbours are searched, sparse neighbour distances, or the name of a field of `adata`.
+        Coordinates in which neighbours are searched, sparse neighbour distances, or the name of a field of `adata.obsm`
+        or `adata.obsp`.
     embedding
-        Coordinates of the same cells, or the name of a field of `adata`.
+        Coordinates of the same cells, or the name of a field of `adata.obsm`.
     n_neighbors
         Size of the neighbourhoods in the reference.
     n_cells, n_repeats

@@ -13,9 +13,9 @@ def branch_silhouette(embedding: np.ndarray | str, labels: np.ndarray | str, *, 
     Parameters
     ----------
     embedding
-        Coordinates, or the name of a field of `adata`.
+        Coordinates, or the name of a field of `adata.obsm`.
     labels
-        One label for each cell, or the name of a field of `adata`.
+        One label for each cell, or the name of a column of `adata.obs`.
     adata
         Object that holds the named fields.
 
@@ -45,9 +45,9 @@ def kmeans_agreement(
     Parameters
     ----------
     embedding
-        Coordinates, or the name of a field of `adata`.
+        Coordinates, or the name of a field of `adata.obsm`.
     labels
-        One label for each cell, or the name of a field of `adata`.
+        One label for each cell, or the name of a column of `adata.obs`.
     random_state
         Seed of k-means.
     adata

@@ -15,7 +15,7 @@ def trustworthiness(
     Parameters
     ----------
     reference, embedding
-        Coordinates of the same cells, or names of fields of `adata`.
+        Coordinates of the same cells, or names of fields of `adata.obsm`.
     n_neighbors
         Size of the neighbourhoods; less than half the cells.
     adata
@@ -51,7 +51,7 @@ def continuity(
     Parameters
     ----------
     reference, embedding
-        Coordinates of the same cells, or names of fields of `adata`.
+        Coordinates of the same cells, or names of fields of `adata.obsm`.
     n_neighbors
         Size of the neighbourhoods; less than half the cells.
     adata

@@ -15,7 +15,7 @@ def pseudotime_agreement(
     Parameters
     ----------
     pseudotime, truth
-        One number for each cell, or names of fields of `adata`. Cells where either is not finite are left out.
+        One number for each cell, or names of columns of `adata.obs`. Cells where either is not finite are left out.
     adata
         Object that holds the named fields.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -64,6 +64,18 @@ def state_colors(adata: AnnData, keys: Keys, names: Iterable[str]) -> dict[str, 
     return {name: colors.get(name, GREY) for name in names}
 
 
+def branch_colors(adata: AnnData, keys: Keys) -> dict[str, str]:
+    """A branch has the colour of its terminal state, one of its own if it leads to several, and the trunk is grey."""
+    edges = adata.uns[keys.uns]["tree"]["edges"]
+    own = edges.drop_duplicates("branch").set_index("branch")["child"]
+    colors = state_colors(adata, keys, edges.loc[~edges["child"].isin(edges["parent"]), "child"])
+    spare = iter([shade for shade in (*PALETTE, *colors_for(100)) if shade not in colors.values()])
+    for child in own:
+        if child not in colors:
+            colors[child] = GREY if child == own.iloc[0] else next(spare)
+    return {str(name): colors[child] for name, child in own.items()}
+
+
 def mark_ends(ax: Axes, adata: AnnData, keys: Keys, coordinates: np.ndarray, name: str) -> dict[str, np.ndarray]:
     """Mark the 'roots' or 'terminals' of an order, and tell where; projected cells and subsets may have none."""
     ends = adata.uns.get(keys.uns, {}).get("pseudotime", {})
@@ -112,10 +124,15 @@ def robust_limits(ax: Axes, vmin: Any = None, vmax: Any = None) -> None:
     drawn.set_clim(*(float(limit) for limit in limits))
 
 
+def check_color(adata: AnnData, color: str, genes: Container[str]) -> None:
+    """Refuse what is neither a column nor a gene."""
+    if not isinstance(color, str) or (color not in adata.obs and color not in genes):
+        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
+
+
 def color_values(adata: AnnData, color: str, layer: str | None) -> np.ndarray | pd.Categorical:
     """A column or a gene: numbers, or categories."""
-    if not isinstance(color, str) or (color not in adata.obs and color not in adata.var_names):
-        raise KeyError(f"color={color!r} is no column of adata.obs and no gene; there is {named(adata.obs.columns)}.")
+    check_color(adata, color, adata.var_names)
     values = sc.get.obs_df(adata, [color], layer=layer)[color]
     if is_numeric_dtype(values) and not is_bool_dtype(values):
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -123,9 +140,24 @@ def color_values(adata: AnnData, color: str, layer: str | None) -> np.ndarray | 
 
 
 def label_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str]:
-    """The colours of categories: those in `uns`, as scanpy stores them, or colour-blind safe ones."""
+    """The colours of categories: those in `uns`, as scanpy stores them, those of results, or colour-blind safe ones."""
     colors = adata.uns.get(f"{color}_colors", ())
-    return list(colors) if len(colors) == len(labels.categories) else colors_for(len(labels.categories))
+    if len(colors) == len(labels.categories):
+        return list(colors)
+    return result_colors(adata, color, labels) or colors_for(len(labels.categories))
+
+
+def result_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str] | None:
+    """The colours of branches or terminal states, the same in every plot; None for other columns."""
+    keys = Keys(color.rpartition("_")[0])
+    entry = adata.uns.get(keys.uns, {})
+    if color == keys.terminal and "terminal_states" in entry:
+        found = state_colors(adata, keys, map(str, labels.categories))
+    elif color == keys.branch and "tree" in entry:
+        found = branch_colors(adata, keys)
+    else:
+        return None
+    return [found.get(str(name), GREY) for name in labels.categories]
 
 
 def label_legend(ax: Axes, title: str, names: Iterable[str], colors: Iterable[str], own: bool) -> None:
@@ -182,7 +214,8 @@ def widen(ax: Axes, pixels: float) -> None:
 
 
 def wrapped(name: str) -> str:
-    return textwrap.fill(name, 20)
+    """A long name in lines of whole words."""
+    return textwrap.fill(name, 20, break_long_words=False, break_on_hyphens=False)
 
 
 def place_labels(

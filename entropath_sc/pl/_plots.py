@@ -9,12 +9,12 @@ import pandas as pd
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
-from ._drawing import mark_ends, place_labels, robust_limits, unstretched
+from ._drawing import check_color, mark_ends, place_labels, result_colors, robust_limits, unstretched
 
 # A limit of the colours, as scanpy takes it.
 Limit = str | float | Sequence[str | float] | None
@@ -31,8 +31,8 @@ def embedding(
     gene_symbols: str | None = None,
     groups: str | Sequence[str] | None = None,
     sort_order: bool = True,
-    color_map: str | None = None,
-    cmap: str | None = None,
+    color_map: str | Colormap | None = None,
+    cmap: str | Colormap | None = None,
     palette: str | Sequence[str] | None = None,
     vmin: Limit = None,
     vmax: Limit = None,
@@ -107,8 +107,13 @@ def embedding(
     """
     keys = Keys(key)
     require_dimensions(adata, keys, 3 if projection == "3d" else 2)
+    colors = [color] if color is None or isinstance(color, str) else list(color)
+    genes = _gene_names(adata, gene_symbols)
+    for name in colors:
+        if name is not None:
+            check_color(adata, name, genes)
     on_data = legend_loc == "on data" and projection == "2d"
-    cells = in_memory(adata, keys.coordinates)
+    cells = drawable(adata, keys.coordinates, {} if palette else _missing_colors(adata, colors))
     drawn = sc.pl.embedding(
         cells,
         basis=keys.coordinates,
@@ -138,7 +143,6 @@ def embedding(
         **({} if alpha is None else {"alpha": alpha}),
     )
     panels = drawn if isinstance(drawn, list) else [drawn]
-    colors = [color] if color is None or isinstance(color, str) else list(color)
     for i, (panel, name) in enumerate(zip(panels, colors, strict=False)):
         unstretched(panel)
         if norm is None and vcenter is None:
@@ -150,6 +154,13 @@ def embedding(
     return _finished(drawn, show, return_fig)
 
 
+def _gene_names(adata: AnnData, gene_symbols: str | None) -> set[str]:
+    """All names that scanpy finds genes by."""
+    tables = [adata.var] if adata.raw is None else [adata.var, adata.raw.var]
+    symbols = [table[gene_symbols] for table in tables if gene_symbols in table]
+    return {name for names in (*(table.index for table in tables), *symbols) for name in names}
+
+
 def _of_panel(limit: Limit, panel: int) -> Any:
     """The limit of one panel: scanpy repeats a list from its start."""
     return limit[panel % len(limit)] if isinstance(limit, Sequence) and not isinstance(limit, str) else limit
@@ -159,8 +170,8 @@ def pseudotime(
     adata: AnnData,
     *,
     key: str = DEFAULT_KEY,
-    color_map: str | None = None,
-    cmap: str | None = None,
+    color_map: str | Colormap | None = None,
+    cmap: str | Colormap | None = None,
     vmin: Limit = None,
     vmax: Limit = None,
     size: float | None = None,
@@ -171,7 +182,10 @@ def pseudotime(
     show: bool | None = None,
     return_fig: bool = False,
 ) -> Figure | Axes | None:
-    """Draw the embedding coloured by pseudotime, with the root and terminal cells marked.
+    """Draw the embedding coloured by pseudotime, with the root marked.
+
+    Cells that were given to `ep.tl.pseudotime` as `terminal=` are marked too. Terminal states that
+    `ep.tl.terminal_states` found are not: draw these with :func:`~entropath_sc.pl.terminal_states`.
 
     Parameters
     ----------
@@ -183,7 +197,8 @@ def pseudotime(
         Colours, by default `'viridis'`. Both names mean the same, as in scanpy.
     vmin, vmax
         Limits of the colours: numbers, or percentiles such as `'p5'` and `'p95'`. By default the 1st and 99th
-        percentile, so that a few late outliers do not take all colours.
+        percentile, so that a few late outliers do not take all colours. The pointed ends of the colour bar stand for
+        the cells beyond. `vmin=0` and `vmax=1` show the full range.
     size, alpha, frameon, title
         As in :func:`~entropath_sc.pl.embedding`.
     ax, show, return_fig
@@ -206,11 +221,15 @@ def pseudotime(
     require_dimensions(adata, keys, 2)
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
+    colors: Any = plt.get_cmap(cmap or color_map or "viridis").copy()
+    colors.colorbar_extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
+        (vmin is None, vmax is None), "neither"
+    )
     embedding(
         adata,
         keys.pseudotime,
         key=key,
-        color_map=cmap or color_map or "viridis",
+        color_map=colors,
         vmin=vmin,
         vmax=vmax,
         size=size,
@@ -227,13 +246,21 @@ def pseudotime(
     return _finished(ax, show, return_fig)
 
 
-def in_memory(adata: AnnData, name: str) -> AnnData:
-    """The same object, with coordinates that scanpy can draw: where they are a dask array, a light one around them."""
+def drawable(adata: AnnData, name: str, colors: dict[str, list[str]]) -> AnnData:
+    """The same object, or a light one that also has these colours, and coordinates in memory, for scanpy to draw."""
     coordinates = adata.obsm[name]
-    if isinstance(coordinates, np.ndarray):
+    if isinstance(coordinates, np.ndarray) and not colors:
         return adata
-    obsm = {name: np.asarray(coordinates)}
-    return AnnData(adata.X, obs=adata.obs, var=adata.var, uns=adata.uns, obsm=obsm, layers=adata.layers)
+    obsm, uns = {name: np.asarray(coordinates)}, {**adata.uns, **colors}
+    return AnnData(adata.X, obs=adata.obs, var=adata.var, uns=uns, obsm=obsm, layers=adata.layers, raw=adata.raw)
+
+
+def _missing_colors(adata: AnnData, names: Sequence[str | None]) -> dict[str, list[str]]:
+    """Colours of branches and terminal states where `uns` has none yet, in scanpy's form."""
+    fields = {f"{name}_colors": name for name in names if name in adata.obs}
+    fields = {field: name for field, name in fields.items() if field not in adata.uns}
+    found = {field: result_colors(adata, str(name), pd.Categorical(adata.obs[name])) for field, name in fields.items()}
+    return {field: colors for field, colors in found.items() if colors is not None}
 
 
 def require(mapping: Mapping, field: str, where: str, command: str) -> None:

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
-from ._drawing import BLACK, GREY, ORANGE, PALETTE, colors_for, label_ends, scatter, scatter_by, state_colors
+from ._drawing import BLACK, ORANGE, branch_colors, label_ends, scatter, scatter_by
 from ._plots import _finished, require
 
 # Rows are one apart in a tree; cells take up to this much on either side.
@@ -81,13 +81,8 @@ def tree(
         _, ax = plt.subplots(figsize=(5.0, 1.2 + 0.55 * len(rows)), layout="constrained")
     at = np.column_stack([x, y + _spread(x, branch.to_numpy())])
     if color is None:
-        colors = state_colors(adata, keys, leads_to["root"])
-        spare = iter([shade for shade in (*PALETTE, *colors_for(100)) if shade not in colors.values()])
-        for child in own:
-            if child not in colors:
-                colors[child] = GREY if child == own.iloc[0] else next(spare)
-        by_branch = {name: to_rgb(colors[child]) for name, child in own.items()}
-        scatter(ax, at, np.array([by_branch[name] for name in branch]), size)
+        colors = {name: to_rgb(shade) for name, shade in branch_colors(adata, keys).items()}
+        scatter(ax, at, np.array([colors[name] for name in branch]), size)
     else:
         scatter_by(ax, at, adata, color, layer, color_map, size, own_figure)
     time = nodes["pseudotime"]

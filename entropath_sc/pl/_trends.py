@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import check_same_cells
 from ..tl._trends import gene_indices
-from ._drawing import colors_for, state_colors
+from ._drawing import colors_for, state_colors, wrapped
 from ._plots import require
 
 # Standard errors in a band of 95 %.
@@ -102,7 +102,7 @@ def trends(
             at.fill_between(curve.pseudotime, mean - band, mean + band, color=color, alpha=0.2, linewidth=0, zorder=1)
             at.plot(curve.pseudotime, mean, color=color, linewidth=1.8, label=label, zorder=2)
     for i, (at, title) in enumerate(zip(axes, titles, strict=True)):
-        at.set_title(title, fontstyle="italic" if panels == "gene" else "normal", fontsize="medium")
+        at.set_title(wrapped(title), fontstyle="italic" if panels == "gene" else "normal", fontsize="medium")
         at.spines[["top", "right"]].set_visible(False)
         at.margins(x=0.02)
         if i % n_cols == 0 or ax is not None:
@@ -179,7 +179,7 @@ def heatmap(
         drawn = at.imshow(
             values[order], aspect="auto", extent=extent, cmap=color_map, vmin=0, vmax=1, interpolation="nearest"
         )
-        at.set_title(curve.state, fontsize="medium")
+        at.set_title(wrapped(curve.state), fontsize="medium")
         at.set_xlabel("pseudotime")
         at.set_xticks([tick for tick in (0, 0.5, 1) if tick <= curve.pseudotime[-1]] if max(ends) > 0.5 else [0])
         at.xaxis.set_major_formatter("{x:g}")

@@ -210,6 +210,8 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
             there = named(sorted(map(str, adata.obs[column].unique())), 40)
             raise ValueError(f"{name}: no cell has adata.obs[{column!r}] == {category!r}. It holds {there}.")
         return found
+    if isinstance(cells, pd.DataFrame):
+        raise TypeError(f"{name} is a table. Pass a barcode: `{name}=table.index[0]` for its first row.")
     if str(getattr(cells, "dtype", "")) == "bool" or (isinstance(cells, list) and cells and isinstance(cells[0], bool)):
         raise TypeError(f"{name} is a mask of true and false. Pass the barcodes: adata.obs_names[mask].")
     barcodes = list(cells) if isinstance(cells, Iterable) and not isinstance(cells, str) else [cells]

@@ -71,7 +71,8 @@ def embedding(
     depth
         How far paths may wander, in distances between neighbours. A larger depth averages over more paths, which
         smooths noise. A smaller one stays closer to shortest paths. Between 3 and 30 it hardly matters
-        (:func:`~entropath_sc.pl.depth`). With `preset='paper'` it is a number of steps, or `'knee'`. Default: 10.
+        (:func:`~entropath_sc.pl.depth`). Default: 10. With `preset='paper'` it is a number of steps, or `'knee'`: the
+        bend of the entropy curve, which :func:`~entropath_sc.pl.depth` draws.
     mds
         `'metric'` multidimensional scaling (default), or `'classical'`, which is faster and less accurate.
     n_project
@@ -81,7 +82,7 @@ def embedding(
         Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one (`'X_scVI'`). Default: the one behind the
         neighbours, else `'X_pca'`.
     preset
-        `'paper'` is the method as published. `'heat'` is the same in continuous time.
+        `'paper'` is the method as published. `'heat'` is the same in continuous time, for comparison only.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     random_state
@@ -105,8 +106,8 @@ def embedding(
         The `chosen` depth; `depths` around it, and how alike they rank the cells (`agreement`); the paper's `entropy`
         curve with its `knee`, and the `knee_range` on shorter curves.
     `adata.uns['entropath']['embedding']` : dict
-        `stress`, Kruskal's `stress_1`, `iterations` and `converged`. By `rows`, :func:`~entropath_sc.tl.project`
-        recognises positions that have changed since.
+        `stress`, Kruskal's `stress_1`, `iterations` and `converged`. `rows` is a checksum;
+        :func:`~entropath_sc.tl.project` uses it to notice changed cells.
     `adata.uns['entropath']['landmarks']` : dict
         Where there are landmarks: the graph among them, and what :func:`~entropath_sc.tl.project` needs.
     `adata.uns['entropath']['pca_offset']` : array

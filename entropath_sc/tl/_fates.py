@@ -28,7 +28,8 @@ def fates(
     """Give each cell the probability of each terminal state.
 
     Of all paths from the root to each state, on which does a cell lie? At the root and along the trunk, all states are
-    equally likely. Past a branch point, the states behind it take over, however far away they are.
+    equally likely. Past a branch point, the states that lie ahead take over, however far away they are.
+    Cells on the way to an end that is not a state get the nearest states instead.
 
     Run :func:`~entropath_sc.tl.terminal_states` first.
 
@@ -38,7 +39,8 @@ def fates(
         Annotated data after :func:`~entropath_sc.tl.terminal_states`.
     prior
         Probability of the states at the root: `'uniform'`, or a dict with a number for each state. Give numbers if you
-        know how often each fate is taken. A larger number raises that fate in all undecided cells.
+        know how often each fate is taken; they need not sum to one. A larger number raises that fate in all undecided
+        cells.
     forward
         Also store the forward walk: a random walk along all paths that is bound to reach a terminal state. CellRank
         (`PrecomputedKernel`) and :func:`~entropath_sc.pl.arrows` read it.
@@ -59,11 +61,11 @@ def fates(
         How far each cell lies on the way to each state: 1 on the trunk and on the state's own branch, near 0 on others.
         :func:`~entropath_sc.tl.trends` weights cells by it.
     `adata.obsm['entropath_passages']` : DataFrame
-        What both come from: -log of the weight of all paths to each state.
+        -log of the weight of all paths to each state. Fates and membership are computed from these.
     `adata.uns['entropath']['fates']` : dict
         The `states`, their `prior`, and what :func:`~entropath_sc.tl.project` needs.
     `adata.obsp['entropath_forward']` : :class:`scipy.sparse.csr_matrix`
-        Transition matrix of the forward walk, if `forward`. The cells of a terminal state keep it among themselves.
+        Transition matrix of the forward walk, if `forward`. From a terminal state the walk never leaves.
 
     Examples
     --------

@@ -73,19 +73,21 @@ def merw_graph(
         scVelo's velocity graph, or couplings between time points. Pseudotime, terminal states, fates and
         :func:`~entropath_sc.tl.suggest_root` then follow the arrows. Coordinates do not.
     strength
-        How much a step against the arrows costs. 0 is the undirected graph. A smaller value trusts velocities less;
-        from 32 on it hardly matters. Default: 64, for a typical step straight back.
+        A typical step straight back weighs exp(-`strength`) as much, where it goes against a circular flow. 0 is the
+        undirected graph. A smaller value trusts velocities less; from 32 on it hardly matters. Default: 64.
     confidence
-        Column of `adata.obs` with the weight of each cell's velocity, such as scVelo's `'velocity_confidence'`.
+        Column of `adata.obs` with the weight of each cell's velocity, such as scVelo's `'velocity_confidence'`. A
+        velocity of weight 0 is ignored. Only ratios matter: weights are divided by the largest.
     time_key
         Column of `adata.obs` with the time when cells were collected: numbers, an ordered category, or names with one
-        number, such as `'E8.5'`. A step back by one time point costs `strength`.
+        number, such as `'E8.5'`. Times count as ranks: each next time point is one typical step ahead. With
+        `direction`, a step forward is the sum of both.
     disconnected
         What to do if the graph is in several pieces. `'bridge'` (default) joins them by their shortest bridges and
         warns. `'error'` stops instead, which suits a pipeline.
     transitions
-        Also store the transition matrix of the walk. This walk has no direction: its stationary distribution, and
-        terminal states found on it, mean nothing. For CellRank use `ep.tl.fates(adata, forward=True)` instead.
+        Also store the transition matrix of the walk. This walk has no direction: do not look for terminal states on
+        it. For CellRank use `ep.tl.fates(adata, forward=True)` instead.
     preset
         `'paper'` takes the paper's kernel for cells (`decay=40`, `bandwidth='larger'`). It also computes the maximum
         entropy random walk of that graph.
@@ -105,7 +107,7 @@ def merw_graph(
     `adata.obsp['entropath_lengths']` : :class:`scipy.sparse.csr_matrix`
         Their distances.
     `adata.obsm['entropath_scales']` : array of shape (n_obs, 2)
-        The bandwidth of each cell, and the factor that equalises its affinities.
+        The bandwidth of each cell, and a factor that gives every cell the same total affinity.
     `adata.obsp['entropath_direction']` : :class:`scipy.sparse.csr_matrix`
         How far the step from row to column goes forward, with `direction` or `time_key`.
     `adata.obsp['entropath_transitions']` : :class:`scipy.sparse.csr_matrix`

@@ -40,9 +40,8 @@ def project(
     """Place new cells in the embedding and the pseudotime of a reference.
 
     Each new cell gets the weighted mean of the coordinates of its nearest cells, or landmarks, in the reference. Its
-    pseudotime and fates follow from them by the equation that holds for the reference's own cells. The reference does
-    not change. It needs no expression matrix, only the fields that the other tools set and the representation they
-    used.
+    pseudotime and fates are computed as for the reference's own cells. The reference does not change. It
+    needs no expression matrix, only the fields that the other tools set and the representation they used.
 
     Parameters
     ----------
@@ -52,8 +51,8 @@ def project(
         Reference after :func:`~entropath_sc.tl.embedding`, and after :func:`~entropath_sc.tl.pseudotime` if new cells
         shall have a pseudotime too.
     labels
-        Columns of `adata_ref.obs` to transfer: for categories the one with the largest weight among the nearest cells,
-        for numbers the weighted mean.
+        Columns of `adata_ref.obs` to transfer. A new cell gets the category with the most weight among its nearest
+        cells; numbers are averaged.
     use_reference_pca
         Compute the representation from `adata_new.X` with the loadings in `adata_ref.varm['PCs']`, and store it as
         `adata_new.obsm['X_pca']`. `adata_new.X` must be normalised as the reference was.
@@ -196,6 +195,7 @@ def _representation_like(adata_new: AnnData, adata_ref: AnnData, use_rep: str, n
             + (": pass use_reference_pca=True to compute it from adata_new.X." if use_rep == "X_pca" else ".")
         )
     if use_rep == "X_pca" and "PCs" in adata_new.varm and "PCs" in adata_ref.varm:
+        _refuse_doubled_genes(adata_new=adata_new, adata_ref=adata_ref)
         shared = adata_new.var_names.intersection(adata_ref.var_names)
         new = adata_new.varm["PCs"][adata_new.var_names.get_indexer(shared), :n_columns]
         old = adata_ref.varm["PCs"][adata_ref.var_names.get_indexer(shared), :n_columns]
@@ -205,6 +205,14 @@ def _representation_like(adata_new: AnnData, adata_ref: AnnData, use_rep: str, n
                 "Pass use_reference_pca=True to compute the reference's components from adata_new.X."
             )
     return X[:, :n_columns]
+
+
+def _refuse_doubled_genes(**objects: AnnData) -> None:
+    """Genes of both objects are matched by name, so each name must be there once."""
+    for name, adata in objects.items():
+        if not adata.var_names.is_unique:
+            gene = adata.var_names[adata.var_names.duplicated()][0]
+            raise ValueError(f"{name}: the gene {gene!r} is there twice. Run `{name}.var_names_make_unique()` first.")
 
 
 def _reference_scores(adata_new: AnnData, adata_ref: AnnData, reference: Reference, keys: Keys) -> np.ndarray:
@@ -222,8 +230,7 @@ def _reference_scores(adata_new: AnnData, adata_ref: AnnData, reference: Referen
         )
     loadings = np.asarray(adata_ref.varm["PCs"])
     used = np.abs(loadings).max(axis=1) > 0
-    if not adata_new.var_names.is_unique or not adata_ref.var_names.is_unique:
-        raise ValueError("Gene names are given twice. Run `adata.var_names_make_unique()` on both objects first.")
+    _refuse_doubled_genes(adata_new=adata_new, adata_ref=adata_ref)
     genes = adata_new.var_names.get_indexer(adata_ref.var_names[used])
     if (genes < 0).any():
         missing = adata_ref.var_names[used][genes < 0]

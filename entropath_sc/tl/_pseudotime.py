@@ -58,13 +58,15 @@ def pseudotime(
         category: the cell deepest inside it, farthest from all cells outside. Default: `adata.uns['iroot']`,
         or the most upstream cell of a graph with a direction. :func:`~entropath_sc.tl.suggest_root` lists candidates.
     terminal
-        Cells where the pseudotime ends, given as barcodes or as a category. Cells near one come later. Branches without
-        one stay as they are. Not needed for :func:`~entropath_sc.tl.terminal_states`, which finds ends itself.
+        Cells where the pseudotime ends, given as barcodes or as a category: the paper's correction towards known ends.
+        Cells near one come later. Branches without one stay as they are. These are not the terminal states of
+        :func:`~entropath_sc.tl.terminal_states`, which finds ends itself.
     depth
         How far paths may wander, in distances between neighbours, as in :func:`~entropath_sc.tl.embedding`. A larger
         depth smooths more. Between 3 and 30 it hardly matters. Default: 10.
     scaling
         Scale the pseudotime to [0, 1] linearly (`'minmax'`), or by rank (`'rank'`), which spreads cells evenly.
+        Terminal states and fates do not depend on it.
     n_landmarks
         Let this many landmarks carry the pseudotime. Use it if single false neighbours mislead the paths. Fewer
         landmarks smooth more, and may lose fine branches. Default: all cells where there are neighbours.
@@ -72,7 +74,7 @@ def pseudotime(
         Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one. Default: the one behind the neighbours,
         else `'X_pca'`.
     preset
-        `'paper'` is the method as published. `'heat'` is the same in continuous time.
+        `'paper'` is the method as published. `'heat'` is the same in continuous time, for comparison only.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     store
@@ -85,7 +87,8 @@ def pseudotime(
     `None`, or the copy if `copy`. Sets the following fields:
 
     `adata.obs['entropath_pseudotime']` : float
-        Pseudotime in [0, 1]; 0 at the root and at the first of the other cells.
+        Pseudotime in [0, 1]. The root is 0. With `scaling='minmax'`, where all cells carry it, so is the cell nearest
+        to the root.
     `adata.obs['entropath_potential']` : float
         The pseudotime before scaling: -log of the weight of all paths to the root.
     `adata.uns['entropath']['pseudotime']` : dict
@@ -175,7 +178,7 @@ def _root_indices(adata: AnnData, root: Cells | None, keys: Keys) -> np.ndarray:
     if "iroot" not in adata.uns:
         raise ValueError(
             "No root: pass `root=` a barcode from adata.obs_names, a list of them, or ('obs column', 'category'); "
-            "or set adata.uns['iroot'] to the position of a cell."
+            "or set adata.uns['iroot'] to the position of a cell. `ep.tl.suggest_root(adata)` lists candidates."
         )
     iroot = adata.uns["iroot"]
     if not isinstance(iroot, Integral) or not 0 <= int(iroot) < adata.n_obs:

@@ -58,8 +58,8 @@ def stability(
         How far the cell moves in the embedding relative to the radius of the map, after
         :func:`~entropath_sc.tl.embedding`.
     `adata.uns['entropath']['stability']` : dict
-        `agreement`, the rank correlation of the pseudotime with itself in each repeat; `found_again`, the share of the
-        repeats that find each tip of the tree, and the names of these (`tips`).
+        `agreement`, the rank correlation between the full pseudotime and that of each repeat; `found_again`, the
+        share of the repeats that find each tip of the tree, and the names of these (`tips`).
 
     Examples
     --------

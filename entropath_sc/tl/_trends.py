@@ -31,8 +31,9 @@ def trends(
     """Smooth the expression of genes along the pseudotime of each lineage.
 
     Each curve is a penalised cubic spline, and each cell is weighted by its membership in the lineage. Generalised
-    cross-validation chooses how smooth the curves of a gene are, the same in all lineages: they agree where lineages
-    share cells. Use normalised, log-transformed expression. The standard error takes pseudotime and lineages as given.
+    cross-validation chooses how smooth the curves are. One smoothness is used for all lineages of a gene, so that its
+    curves agree where lineages share cells. Use normalised, log-transformed expression. The standard error takes
+    pseudotime and lineages as given.
 
     Run :func:`~entropath_sc.tl.fates` first.
 
