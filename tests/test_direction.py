@@ -338,6 +338,20 @@ def test_time_points_direct_the_order():
         assert (other.obsp["entropath_direction"] != adata.obsp["entropath_direction"]).nnz == 0
 
 
+def test_time_points_tell_a_cycle_from_a_line():
+    found = []
+    for seed in range(4):
+        adata = flow("cycle", n=300, seed=seed)
+        adata.obs["day"] = (5 * adata.obs["t"]).astype(int)
+        for key in (None, "day"):
+            ep.tl.merw_graph(adata, time_key=key)
+            ep.tl.pseudotime(adata, adata.uns["first"])
+            found.append(spearmanr(adata.obs["entropath_pseudotime"], adata.obs["t"])[0])
+    without, with_times = np.reshape(found, (4, 2)).mean(axis=0)
+    assert abs(without) < 0.1
+    assert with_times > 0.15
+
+
 def test_lineages_follow_arrows_and_survive_a_file(tmp_path):
     adata = ep.datasets.branching(n_cells=800)
     X, t = adata.obsm["X_pca"], adata.obs["time"].to_numpy()

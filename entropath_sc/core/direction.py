@@ -60,8 +60,11 @@ def along_velocity(graph: Graph, X: np.ndarray, velocity: np.ndarray, confidence
 
 
 def along_time(graph: Graph, stage: np.ndarray) -> np.ndarray:
-    """By how many time points each step goes forward."""
-    return stage[graph.affinity.indices] - stage[graph.rows]
+    """Whether each step goes forward in time (1), back (-1) or neither.
+
+    How far does not count: differences of times would be a potential, which leaves all paths alike. So the step that closes a cycle, from the last time point to the first, goes back no farther than others.
+    """
+    return np.sign(stage[graph.affinity.indices] - stage[graph.rows])
 
 
 def upstream(graph: Graph, firm: sp.csr_matrix) -> tuple[list[int], float]:

@@ -80,8 +80,8 @@ def merw_graph(
         velocity of weight 0 is ignored. Only ratios matter: weights are divided by the largest.
     time_key
         Column of `adata.obs` with the time when cells were collected: numbers, an ordered category, or names with one
-        number, such as `'E8.5'`. Times count as ranks: each next time point is one typical step ahead. With
-        `direction`, a step forward is the sum of both.
+        number, such as `'E8.5'`. A step to a later time point goes forward, and one to an earlier goes back. How far
+        apart the two times are does not count. With `direction`, both add up.
     disconnected
         What to do if the graph is in several pieces. `'bridge'` (default) joins them by their shortest bridges and
         warns. `'error'` stops instead, which suits a pipeline.
