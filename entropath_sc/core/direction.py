@@ -62,7 +62,8 @@ def along_velocity(graph: Graph, X: np.ndarray, velocity: np.ndarray, confidence
 def along_time(graph: Graph, stage: np.ndarray) -> np.ndarray:
     """Whether each step goes forward in time (1), back (-1) or neither.
 
-    How far does not count: differences of times would be a potential, which leaves all paths alike. So the step that closes a cycle, from the last time point to the first, goes back no farther than others.
+    How far does not count: differences of times would be a potential, which leaves all paths alike. So the step that
+    closes a cycle, from the last time point to the first, goes back no farther than others.
     """
     return np.sign(stage[graph.affinity.indices] - stage[graph.rows])
 
