@@ -69,11 +69,12 @@ def test_import_loads_little_beyond_scanpy():
 
 def test_the_page_of_fields_lists_what_is_stored(cells):
     cells.obs["group"] = cells.obs["branch"]
+    cells.obs["day"] = (4 * cells.obs["time"]).astype(int)
     published = cells.copy()
     ep.tl.merw_graph(published, transitions=True, preset="paper")
     ep.tl.embedding(published, n_landmarks=100)
     ep.tl.project(published, published, labels="group")
-    directed = ep.tl.merw_graph(cells, time_key="time", copy=True)
+    directed = ep.tl.merw_graph(cells, time_key="day", copy=True)
     ep.tl.pseudotime(cells, root=cells.uns["root"])
     ep.tl.terminal_states(cells, groupby="branch", n_resamples=1)
     ep.tl.fates(cells, forward=True)
