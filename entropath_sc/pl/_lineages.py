@@ -213,7 +213,7 @@ def arrows(
         Squares across the longer side of the embedding. More give more and shorter arrows.
     min_cells
         Squares with fewer cells have no arrow. Raise it if arrows of few cells look random. By default 5, or a tenth of
-        the mean where that is more.
+        the mean number of cells in a square, if that is more.
     layer
         Layer of `adata` that a gene is read from.
     color_map

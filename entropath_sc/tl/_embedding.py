@@ -62,10 +62,11 @@ def embedding(
         Dimensions of the embedding. Use 3 for :func:`~entropath_sc.pl.interactive`.
     n_landmarks
         Up to this number, all cells are embedded directly. More landmarks resolve finer branches; time grows with the
-        cube of their number.
+        cube of their number. Default: 2,000.
     landmarks
         How landmarks are chosen. `'farthest'` (default) takes cells far from each other, which covers sparse branches
-        as well as dense ones. Others are `'kmeans'`, `'random'`, or a list of barcodes.
+        as well as dense ones. `'kmeans'` and `'random'` follow the density of cells. A list of barcodes makes these cells
+        landmarks.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. Use it for rare cells.
     depth
@@ -82,7 +83,8 @@ def embedding(
         Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one (`'X_scVI'`). Default: the one behind the
         neighbours, else `'X_pca'`.
     preset
-        `'paper'` is the method as published. `'heat'` is the same in continuous time, for comparison only.
+        `'default'` is recommended. `'paper'` is the method as published. `'heat'` is the paper's with heat diffusion
+        instead of steps of a random walk, for comparison only.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     random_state

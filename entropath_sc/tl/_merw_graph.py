@@ -71,10 +71,10 @@ def merw_graph(
         loadings of the PCA make them velocities of components. In `adata.obsm` they are in the space of the
         representation. In `adata.obsp` or `adata.uns` they are transitions from rows to columns: CellRank's kernels,
         scVelo's velocity graph, or couplings between time points. Pseudotime, terminal states, fates and
-        :func:`~entropath_sc.tl.suggest_root` then follow the arrows. Coordinates do not.
+        :func:`~entropath_sc.tl.suggest_root` then follow the arrows. The embedding does not.
     strength
-        A typical step straight back weighs exp(-`strength`) as much, where it goes against a circular flow. 0 is the
-        undirected graph. A smaller value trusts velocities less; from 32 on it hardly matters. Default: 64.
+        How much `direction` or `time_key` counts. 0 ignores them. The larger it is, the less weight have paths that go
+        around a cycle against the arrows; from 32 on it hardly matters. Lower it if velocities are noisy. Default: 64.
     confidence
         Column of `adata.obs` with the weight of each cell's velocity, such as scVelo's `'velocity_confidence'`. A
         velocity of weight 0 is ignored. Only ratios matter: weights are divided by the largest.

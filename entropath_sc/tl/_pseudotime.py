@@ -58,9 +58,9 @@ def pseudotime(
         category: the cell deepest inside it, farthest from all cells outside. Default: `adata.uns['iroot']`,
         or the most upstream cell of a graph with a direction. :func:`~entropath_sc.tl.suggest_root` lists candidates.
     terminal
-        Cells where the pseudotime ends, given as barcodes or as a category: the paper's correction towards known ends.
-        Cells near one come later. Branches without one stay as they are. These are not the terminal states of
-        :func:`~entropath_sc.tl.terminal_states`, which finds ends itself.
+        Known last cells, as barcodes or a category. Cells near them come later, and branches without them stay as they
+        are. Give it if mature cells come out too early. It does not define the states of
+        :func:`~entropath_sc.tl.terminal_states`.
     depth
         How far paths may wander, in distances between neighbours, as in :func:`~entropath_sc.tl.embedding`. A larger
         depth smooths more. Between 3 and 30 it hardly matters. Default: 10.
@@ -74,7 +74,8 @@ def pseudotime(
         Field of `adata.obsm` (or `'X'`) to work in, such as an integrated one. Default: the one behind the neighbours,
         else `'X_pca'`.
     preset
-        `'paper'` is the method as published. `'heat'` is the same in continuous time, for comparison only.
+        `'default'` is recommended. `'paper'` is the method as published. `'heat'` is the paper's with heat diffusion
+        instead of steps of a random walk, for comparison only.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     store
@@ -87,8 +88,8 @@ def pseudotime(
     `None`, or the copy if `copy`. Sets the following fields:
 
     `adata.obs['entropath_pseudotime']` : float
-        Pseudotime in [0, 1]. The root is 0. With `scaling='minmax'`, where all cells carry it, so is the cell nearest
-        to the root.
+        Pseudotime in [0, 1]. The root is 0. With `scaling='minmax'` and without landmarks, the cell nearest to
+        the root is 0 too.
     `adata.obs['entropath_potential']` : float
         The pseudotime before scaling: -log of the weight of all paths to the root.
     `adata.uns['entropath']['pseudotime']` : dict

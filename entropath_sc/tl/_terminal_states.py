@@ -51,8 +51,8 @@ def terminal_states(
         How many states to find, the most distinct first. Default: all that are there. 0 finds none.
     terminal
         States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
-        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends without a branch of their own. A
-        state on the branch of a found one replaces it, unless `groupby` labels them differently.
+        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends without a branch of their own. On
+        the branch of a found state, it replaces that state. If `groupby` gives the two different labels, both are kept.
     names
         New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
