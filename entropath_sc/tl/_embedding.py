@@ -65,8 +65,8 @@ def embedding(
         cube of their number. Default: 2,000.
     landmarks
         How landmarks are chosen. `'farthest'` (default) takes cells far from each other, which covers sparse branches
-        as well as dense ones. `'kmeans'` and `'random'` follow the density of cells. A list of barcodes makes these cells
-        landmarks.
+        as well as dense ones. `'kmeans'` and `'random'` follow the density of cells. A list of barcodes makes these
+        cells landmarks.
     include
         Cells that must be landmarks: a barcode, several, or `('obs column', 'category')`. Use it for rare cells.
     depth
