@@ -172,8 +172,10 @@ def _results(adata: AnnData, keys: Keys, peaks: Peaks) -> Iterator[Finding]:
             again = np.minimum(again, measured.reindex(states.index).fillna(1.0))
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
         found = f"{named(unsure)} is not found again in most resamples" if unsure else "those found are found again"
+        asked = entry.get("params", {}).get("terminal_states", {})
         chosen = {split.peak for split in peaks.ends() or []}
-        if rest := [split for split in peaks.splits if split.peak not in chosen]:
+        rest = [split for split in peaks.splits if split.peak not in chosen]
+        if rest and asked.get("n_states") is None:
             n_cells, inside = len(rest[0].younger_nodes), rest[0].inside
             found += f"; a branch of {n_cells} cells is none, as {inside:.0%} of its links stay inside (half is needed)"
         yield (
@@ -182,8 +184,7 @@ def _results(adata: AnnData, keys: Keys, peaks: Peaks) -> Iterator[Finding]:
             found,
             "Confirm them with markers, or remove them: `ep.tl.terminal_states(adata, names={'state': None})`.",
         )
-        groupby = entry["params"]["terminal_states"].get("groupby")
-        if groupby in adata.obs:
+        if (groupby := asked.get("groupby")) in adata.obs:
             label = pd.crosstab(adata.obs[keys.terminal], adata.obs[groupby].astype(str)).idxmax(axis=1)
             several = label[label.duplicated(keep=False)]
             yield (
