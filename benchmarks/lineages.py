@@ -3,6 +3,7 @@
     pip install -e ".[bench]" cellrank scFates
     python benchmarks/lineages.py [--seeds 10] [--first-seed 900] [--methods entropath ...] [--kinds ...] [--cells 1000]
     python benchmarks/lineages.py --large
+    ENTROPATH_SC_DATA=... python benchmarks/lineages.py --real
 
 Kinds: a line, even, uneven and rare bifurcations (the rare branch has about 1 % of the cells), the tree of
 ``ep.datasets.branching``, trees of 3 to 8 ends, a cycle, and a cloud without a trajectory; 300 cells in ``small``,
@@ -23,15 +24,20 @@ it by its pseudotime times its fates. A run that fails counts as 0 where more is
 
 Adds a line to benchmarks/results/lineages.csv for each that is not there yet, and writes lineages.md. ``--large`` times
 100,000 cells of ``ep.datasets.branching`` instead: after the graph, terminal states, fates and trends of 2,000 genes.
+``--real`` prints the terminal states of marrow, pancreas and Paul15 with several numbers of genes, components and
+neighbours.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 
+import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
@@ -207,6 +213,34 @@ def large(n_cells: int = 100_000, n_genes: int = 2000) -> None:
     print(f"\nLargest fate right in {right:.1%}. States:\n{adata.uns['entropath']['terminal_states']}")
 
 
+REAL = {
+    "marrow": ("palantir_marrow_cd34.h5ad", "via_novershtern_label", lambda adata: adata.uns["palantir_start_cell"]),
+    "pancreas": ("pancreas_e15.h5ad", "SubCellType", lambda adata: ("SubCellType", "Ductal")),
+    "paul15": ("paul15.h5ad", "paul15_clusters", lambda adata: adata.obs_names[int(adata.uns["iroot"])]),
+}
+
+
+def real() -> None:
+    """Terminal states of published cells: each with how far its cells have decided, and how often it is found."""
+    folder = Path(os.environ["ENTROPATH_SC_DATA"])
+    print("| data | genes | components | neighbours | states: decided, found again |\n|---|---|---|---|---|")
+    for name, (file, labels, root) in REAL.items():
+        cells = ad.read_h5ad(folder / file)
+        cells.var_names_make_unique()
+        sc.pp.normalize_total(cells, target_sum=1e4)
+        sc.pp.log1p(cells)
+        for n_genes, n_comps, k in product((2000, 4000), (30, 50), (10, 15, 30)):
+            adata = cells.copy()
+            sc.pp.highly_variable_genes(adata, n_top_genes=min(n_genes, adata.n_vars))
+            sc.pp.pca(adata, n_comps=n_comps, random_state=0)
+            sc.pp.neighbors(adata, n_neighbors=k, random_state=0)
+            ep.tl.pseudotime(adata, root=root(adata))
+            ep.tl.terminal_states(adata, groupby=labels)
+            found = adata.uns["entropath"]["terminal_states"]
+            states = [f"{state} {row.decided:.2f}, {row.found_again:.2f}" for state, row in found.iterrows()]
+            print(f"| {name} | {n_genes:,} | {n_comps} | {k} | {'; '.join(states)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
@@ -215,10 +249,11 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--cells", type=int, help="of every kind but 'small'")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    if options.large:
-        large()
+    if options.large or options.real:
+        large() if options.large else real()
         return
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "lineages.csv"

@@ -11,7 +11,7 @@ from conftest import graph_of
 from sklearn.neighbors import kneighbors_graph
 
 import entropath_sc as ep
-from entropath_sc.core import lineages, sparse
+from entropath_sc.core import branches, lineages, sparse
 from entropath_sc.core.ensemble import PathEnsemble
 
 
@@ -38,18 +38,13 @@ def steps_from_root(A: sp.csr_matrix) -> np.ndarray:
 def test_peaks_of_a_tree_have_the_lengths_of_its_arms_as_persistence():
     A, arms = branched(10, (12, 7, 5))
     peaks = lineages.find_peaks(steps_from_root(A), A, A, least=3)
-    assert peaks.top == arms[0][-1]
-    assert [split.peak for split in peaks.splits] == [arms[1][-1], arms[2][-1]]
-    assert [split.persistence for split in peaks.splits] == [7, 5]
-    assert [split.saddle for split in peaks.splits] == [9, 9]
-    for split, arm in zip(peaks.splits, arms[1:], strict=True):
-        assert set(split.younger_nodes) == set(arm)
-        assert split.inside == pytest.approx((2 * len(arm) - 2) / (2 * len(arm) - 1))
-    assert len(peaks.ends()) == 2
+    assert peaks.nodes.tolist() == [arm[-1] for arm in arms]
+    assert peaks.persistence.tolist() == [np.inf, 7, 5]
+    assert peaks.has_direction
 
 
-def plain_persistence(order: np.ndarray, A: sp.csr_matrix, least: int) -> list[tuple[int, int]]:
-    """Node by node, from the top: (nodes above on the younger side, node where both sides meet)."""
+def plain_persistence(order: np.ndarray, A: sp.csr_matrix, least: int) -> list[tuple[int, float]]:
+    """Node by node, from the top: (peak, how far it is above the node where it meets a higher one)."""
     side, found = {}, []
     for node in np.argsort(-order, kind="stable"):
         near = {id(side[j]): side[j] for j in A[node].indices if j in side}
@@ -57,7 +52,7 @@ def plain_persistence(order: np.ndarray, A: sp.csr_matrix, least: int) -> list[t
         elder = groups[0] if groups else {"peak": node, "nodes": []}
         for younger in groups[1:]:
             if min(len(younger["nodes"]), len(elder["nodes"])) >= least:
-                found.append((len(younger["nodes"]), int(node)))
+                found.append((int(younger["peak"]), float(order[younger["peak"]] - order[node])))
             elif len(younger["nodes"]) >= least:
                 elder["peak"] = younger["peak"]
             elder["nodes"] += younger["nodes"]
@@ -76,41 +71,99 @@ def test_peaks_are_those_of_a_walk_down_node_by_node(seed):
     order = np.sin(9 * X[:, 0]) + np.cos(7 * X[:, 1]) + 0.6 * rng.normal(size=400)
     assert sp.csgraph.connected_components(A)[0] == 1
     peaks = lineages.find_peaks(order, A, A, least=8)
-    found = sorted((len(split.younger_nodes), split.saddle) for split in peaks.splits)
+    found = sorted(zip(peaks.nodes[1:].tolist(), peaks.persistence[1:].tolist(), strict=True))
     assert len(found) >= 2
-    assert found == plain_persistence(order, A, 8)
+    expected = plain_persistence(order, A, 8)
+    assert [peak for peak, _ in found] == [peak for peak, _ in expected]
+    np.testing.assert_allclose([p for _, p in found], [p for _, p in expected])
 
 
-def test_an_arm_of_too_few_nodes_is_no_end_and_gives_its_branch_no_peak():
+def test_an_arm_of_too_few_nodes_is_no_peak_and_gives_its_branch_none():
     A, arms = branched(10, (12, 2))
     order = steps_from_root(A)
-    assert lineages.find_peaks(order, A, A, least=3).splits == []
+    assert lineages.find_peaks(order, A, A, least=3).nodes.tolist() == [arms[0][-1]]
     order[arms[1]] += 100  # two outliers, above all others
-    assert lineages.find_peaks(order, A, A, least=3).top == arms[0][-1]
+    assert lineages.find_peaks(order, A, A, least=3).nodes.tolist() == [arms[0][-1]]
 
 
-def test_a_bump_on_a_slope_is_no_end():
-    """Its nodes have more links to those around them than to each other."""
-    n = 40
+def ends_of(A: sp.csr_matrix, n_ends: int | None = None, depth: float = 5.0):
+    """The ends of the order from node 0, and the ensemble."""
+    ensemble, root = PathEnsemble.of(graph_of(A), depth), np.array([0])
+    peaks = lineages.find_peaks(ensemble.order(root), A, A)
+    return lineages.find_ends(ensemble, root, peaks, n_ends), ensemble
+
+
+def test_an_end_needs_ten_nodes_that_have_decided_for_it():
+    for length, n_ends in ((9, 1), (10, 2), (25, 2)):
+        A, arms = branched(20, (40, length))
+        found, _ = ends_of(A)
+        assert found.peaks.tolist() == [arm[-1] for arm in arms[:n_ends]]
+        assert found.nearly is None
+
+
+def test_a_bump_that_paths_pass_by_is_no_end():
+    """Its nodes are as much on the way to the end behind them."""
+    n = 80
     A = sp.diags([np.ones(n - k) for k in (1, 2, 3)] * 2, [1, 2, 3, -1, -2, -3]).tocsr()
-    order = np.arange(n, dtype=float)
-    order[18:22] += 12
-    peaks = lineages.find_peaks(order, A, A, least=4)
-    assert [len(split.younger_nodes) for split in peaks.splits] == [4]
-    assert peaks.splits[0].inside == 0.5
-    assert peaks.ends() == []
+    ensemble, root = PathEnsemble.of(graph_of(A), 5.0), np.array([0])
+    order = ensemble.order(root)
+    order[40:60] += 12
+    peaks = lineages.find_peaks(order, A, A)
+    assert len(peaks.nodes) == 2
+    found = lineages.find_ends(ensemble, root, peaks)
+    assert len(found.peaks) == 1
+    assert found.nearly[1] < 0.5
+    assert len(lineages.find_ends(ensemble, root, peaks, n_ends=2).peaks) == 2
 
 
-def test_a_tree_knows_the_branch_of_each_node():
-    A, arms = branched(6, (12, 8))
-    peaks = lineages.find_peaks(steps_from_root(A), A, A, least=3)
-    tree = lineages.tree_of(peaks, peaks.ends(), A, A)
-    assert tree.parents.tolist() == [-1, 0, 0]
-    assert sorted(tree.ends[1:].tolist()) == [0, 1]
-    assert (tree.branch[:6] == 0).all()
+def test_the_ways_to_two_ends_part_at_the_branch_point():
+    """How far that is from the root, whatever the lengths of the arms, but for what nodes return to themselves."""
+    A, arms = branched(8, (30, 14, 22))
+    ensemble = PathEnsemble.of(graph_of(A), 5.0)
+    ends = [arm[-1:] for arm in arms]
+    passages = np.column_stack([ensemble.first_passages(end) for end in ends])
+    tree, advanced = branches.grow(passages, np.array([0]), ends)
+    to_point = ensemble.first_passages(np.array([7]))[0]
+    G = np.linalg.inv(np.diag(ensemble.degree) - ensemble.weights.toarray()).diagonal()
+    own = 0.5 * np.log(G / G[7])
     for i, arm in enumerate(arms):
-        assert (tree.ends[tree.branch[arm]] == i).all()
-    assert np.flatnonzero(tree.between).tolist() == [5, arms[0][0], arms[1][0]]
+        both = 0.5 * (advanced[arm[:-1], i] + advanced[arm[:-1], i - 1])
+        np.testing.assert_allclose(both, to_point + own[arm[:-1]], rtol=1e-6)
+    past = np.concatenate(arms)
+    height = branches.heights(advanced, ends)[~np.eye(3, dtype=bool)]
+    for found in (*height, *tree.height[np.isfinite(tree.height)]):
+        assert to_point + own[past].min() < found < to_point + own[past].max()
+    assert tree.points(advanced)[0] == 7
+    branch = tree.place(advanced)
+    for i, arm in enumerate(arms):
+        assert (branch[arm[1:]] == tree.tip(i)).all()
+    assert (branch[:7] == 0).all()
+
+
+def test_a_tree_joins_first_what_parts_last():
+    """A branch point on an arm: the two ends behind it are joined, and the third one stands apart."""
+    A, (arm, other) = branched(6, (10, 24))
+    A = A.tolil()
+    A.resize(70, 70)
+    for start in (40, 55):  # two arms of 15 from the end of the first
+        for a, b in zip([arm[-1], *range(start, start + 14)], range(start, start + 15), strict=True):
+            A[a, b] = A[b, a] = 1.0
+    ends = [np.array([54]), other[-1:], np.array([69])]
+    ensemble = PathEnsemble.of(graph_of(A.tocsr()), 5.0)
+    passages = np.column_stack([ensemble.first_passages(end) for end in ends])
+    tree, advanced = branches.grow(passages, np.array([0]), ends)
+    assert tree.leads_to[0] == [0, 1, 2]
+    assert [0, 2] in tree.leads_to
+    assert tree.points(advanced)[[0, tree.leads_to.index([0, 2])]].tolist() == [5, arm[-1]]
+    branch = tree.place(advanced)
+    assert (branch[arm[1:-1]] == tree.leads_to.index([0, 2])).all()
+    edges = branches.between(branch, A.tocsr())
+    assert np.flatnonzero(edges).tolist() == sorted(
+        {int(i) for i, j in zip(*A.nonzero(), strict=True) if branch[i] != branch[j]}
+    )
+    single = branches.tree_of(advanced[:, :1], ends[:1], np.zeros((1, 1)))
+    assert (single.parents.tolist(), single.leads_to) == ([-1], [[0]])
+    assert (single.place(advanced[:, :1]) == 0).all()
 
 
 @pytest.mark.parametrize("arms", [(6, 6), (9, 4, 6)])
@@ -252,7 +305,7 @@ def test_states_are_named_added_renamed_and_removed_by_hand(ended):
     ep.tl.terminal_states(ended, groupby="branch", names={"fate A": "alpha", "fate C": None}, n_resamples=0)
     assert ended.obs["entropath_terminal"].cat.categories.tolist() == ["alpha", "fate B"]
     assert ended.uns["entropath"]["terminal_states"]["found_again"].isna().all()
-    assert "fate C" in ended.obs["entropath_branch"].cat.categories
+    assert "fate C" not in ended.obs["entropath_branch"].cat.categories
     middle = ended.obs_names[(ended.obs["branch"] == "progenitor")][0]
     late = ended.obs.query("branch == 'fate B'")["time"].idxmax()
     ep.tl.terminal_states(
@@ -288,7 +341,7 @@ def test_a_state_of_another_label_does_not_replace_a_found_one(ended):
         ep.tl.terminal_states(ended, groupby="type", terminal={"by hand": other}, n_resamples=0)
     table = ended.uns["entropath"]["terminal_states"]
     assert sorted(table.index) == ["by hand", "fate A", "fate B", "fate C"]
-    assert np.isnan(table.loc["by hand", "persistence"])
+    assert np.isnan(table.loc["by hand", "found_again"])
     assert "fate A" in ended.obs["entropath_branch"].cat.categories
 
 
@@ -485,13 +538,10 @@ def test_ends_are_looked_for_in_the_part_with_the_root():
     A = sp.block_diag([small, large, [[0.0]]]).tocsr()
     order = np.append(np.concatenate([steps_from_root(small), 50 + steps_from_root(large)]), 0.0)
     peaks = lineages.find_peaks(order, A, A, least=3)
-    assert peaks.top == arms[0][-1]
-    assert [split.peak for split in peaks.splits] == [arms[1][-1]]
+    assert peaks.nodes.tolist() == [arms[0][-1], arms[1][-1]]
     assert set(peaks.left_out) == set(range(30, 140))
     alone = lineages.find_peaks(np.append(order[:-1] + 1, 0.0), A, A, least=3)
-    assert (alone.top, len(alone.splits)) == (peaks.top, 1)
-    tree = lineages.tree_of(peaks, peaks.ends(), A, A)
-    assert (tree.ends[tree.branch[arms[1]]] == 1).all()
+    assert alone.nodes.tolist() == peaks.nodes.tolist()
 
 
 def test_cells_that_are_left_out_are_counted():

@@ -1,4 +1,4 @@
-"""Where an order ends and how it branches: peaks of the order that stay apart, and the tree between them."""
+"""Where an order ends: its peaks, and which of them cells decide for; and which way each node goes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
+from .branches import END_CELLS, advance, firm_ends, grow
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .parallel import as_done
+from .parallel import as_done, in_threads
 from .progress import Report, silent
 from .sparse import have_common, submatrix
 
-# An end has at least this many cells, and this many stand for it. From simulated trees with outliers; not varied since.
-END_CELLS = 10
-# Branches meet along firm edges only: those with at least this fraction of an average edge's weight, between cells with
-# at least this many neighbours in common. Outliers, doublets and single false edges would join every branch from above.
+# Peaks meet along firm edges only: those with at least this fraction of an average edge's weight, between cells with
+# at least this many neighbours in common. Outliers, doublets and single false edges would join all peaks from above.
 # From simulated trees with outliers; not varied since.
 FIRM_WEIGHT = 0.2
 FIRM_COMMON = 2
@@ -27,49 +26,24 @@ RESAMPLED = 0.8
 
 
 @dataclass(frozen=True)
-class Split:
-    """Two branches that meet where the order has fallen to ``height``: one that ends at ``peak``, and the ``elder``.
-
-    ``younger_nodes`` and ``elder_nodes`` are what lies above the height on both sides. ``inside`` is the share of the
-    weight of the younger branch's edges that stays within it.
-    """
-
-    peak: int
-    elder: int
-    height: float
-    saddle: int
-    persistence: float
-    inside: float
-    younger_nodes: np.ndarray
-    elder_nodes: np.ndarray
-
-
-@dataclass(frozen=True)
 class Peaks:
-    """The highest peak of an order, all splits below it (most persistent first), and how far the last nodes are apart.
+    """Peaks of an order, the most persistent first, and how far the last nodes are apart from the others.
 
+    ``persistence`` is how far each rises above the place where it meets a higher one; the highest has infinity.
     ``inside`` is the share of the weight of the last nodes' edges that stays among them; the last nodes are those above
     half way from the median to the highest peak. In a cloud less than half of it does: the order has no direction.
     ``left_out`` are the nodes of other parts that are large enough for an end.
     """
 
-    top: int
-    splits: list[Split]
+    nodes: np.ndarray
+    persistence: np.ndarray
     inside: float
     left_out: np.ndarray
 
-    def ends(self, n_ends: int | None = None) -> list[Split] | None:
-        """The splits that make an end each, besides the highest peak; None where there is no end at all.
-
-        A branch ends where more of the weight of its edges stays inside than leaves it, or where it branches again.
-        """
-        if n_ends is not None:
-            return self.splits[: n_ends - 1] if n_ends else None
-        if self.inside <= 0.5:
-            return None
-        chosen = [split for split in self.splits if split.inside > 0.5]
-        inner = {int(split.elder) for split in chosen}
-        return [s for s in self.splits if s.inside > 0.5 or s.peak in inner]
+    @property
+    def has_direction(self) -> bool:
+        """Whether more of the last nodes' edges stay among them than leave them."""
+        return self.inside > 0.5
 
 
 def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
@@ -87,17 +61,17 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
-    dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far a side stands alone.
+    dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far the last nodes stand alone.
     """
     inside, left_out = _root_part(order, firm, least)
     u = order[inside]
     firm = submatrix(firm, inside)
     tops, basin = _basins(u, firm)
     pairs, saddles = _passes(u, firm, basin)
-    heights = u[saddles]
-    members = [[i] for i in range(len(tops))]
-    values_in = np.split(u[np.argsort(basin, kind="stable")], np.cumsum(np.bincount(basin))[:-1])
-    component, peak, supported = np.arange(len(tops)), tops.copy(), np.zeros(len(tops), dtype=bool)
+    # The largest values of each component, downward: enough to tell whether ``least`` nodes are above a pass.
+    by_basin = np.lexsort((-u, basin))
+    highest = [u[nodes[:least]] for nodes in np.split(by_basin, np.cumsum(np.bincount(basin))[:-1])]
+    component, peak = np.arange(len(tops)), tops.copy()
 
     def found(i: int) -> int:
         while component[i] != i:
@@ -105,47 +79,30 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
             i = component[i]
         return i
 
-    def has_support(i: int, height: float) -> bool:
-        if not supported[i]:
-            # As long as it has none, it has few basins.
-            values = np.concatenate([values_in[b] for b in members[i]])
-            supported[i] = np.count_nonzero(values > height) >= least
-        return bool(supported[i])
-
-    def above(i: int, height: float) -> np.ndarray:
-        return inside[np.isin(basin, members[i]) & (u > height)]
-
-    splits = []
-    for (i, j), height, saddle in zip(pairs, heights, saddles, strict=True):
+    nodes, persistence = [], []
+    for (i, j), height in zip(pairs, u[saddles], strict=True):
         i, j = found(i), found(j)
         if i == j:
             continue
         if (u[peak[i]], -peak[i]) < (u[peak[j]], -peak[j]):
             i, j = j, i
-        of_elder, of_younger = has_support(i, height), has_support(j, height)
-        if of_elder and of_younger:
-            nodes = above(j, height)
-            splits.append(
-                Split(
-                    int(inside[peak[j]]),
-                    int(inside[peak[i]]),
-                    float(height),
-                    int(inside[saddle]),
-                    float(u[peak[j]] - height),
-                    _share_inside(weights, nodes),
-                    nodes,
-                    above(i, height),
-                )
-            )
-        elif of_younger:
+        elder, younger = (len(highest[k]) == least and highest[k][-1] > height for k in (i, j))
+        if elder and younger:
+            nodes.append(inside[peak[j]])
+            persistence.append(u[peak[j]] - height)
+        elif younger:
             peak[i] = peak[j]  # a few outliers above a branch are not its end
-        supported[i] |= supported[j]
+        highest[i] = np.sort(np.append(highest[i], highest[j]))[: -least - 1 : -1]
         component[j] = i
-        members[i] += members[j]
     top = peak[found(0)]
     last = inside[u > 0.5 * (np.median(u) + u[top])]
-    splits.sort(key=lambda split: -split.persistence)
-    return Peaks(int(inside[top]), splits, _share_inside(weights, last), left_out)
+    downward = np.argsort(-np.array(persistence), kind="stable")
+    return Peaks(
+        np.append(inside[top], np.array(nodes, dtype=np.int64)[downward]),
+        np.append(np.inf, np.array(persistence)[downward]),
+        _share_inside(weights, last),
+        left_out,
+    )
 
 
 def _root_part(order: np.ndarray, firm: sp.csr_matrix, least: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,66 +151,6 @@ def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray) -> float:
     return float(links.data[chosen[links.indices]].sum() / max(links.data.sum(), np.finfo(float).tiny))
 
 
-@dataclass(frozen=True)
-class Tree:
-    """Root, branch points and ends, and the branch of each node.
-
-    ``parents`` are positions of branches: branch 0 begins at the root; each split ends a branch and begins two.
-    ``splits`` holds the split that ends a branch (-1: an end), ``ends`` its end (-1: a split). ``branch`` is the branch
-    of each node, and ``between`` whether a node has a firm neighbour on another branch.
-    """
-
-    parents: np.ndarray
-    splits: np.ndarray
-    ends: np.ndarray
-    branch: np.ndarray
-    between: np.ndarray
-
-    def branch_of_end(self, end: int) -> np.ndarray:
-        """The nodes on the branch that leads to an end, and to no other."""
-        return np.flatnonzero(self.branch == np.flatnonzero(self.ends == end)[0])
-
-
-def tree_of(peaks: Peaks, splits: list[Split], firm: sp.csr_matrix, weights: sp.csr_matrix) -> Tree:
-    """The tree of the chosen splits. Its ends are the highest peak, then the peaks of the splits in their order."""
-    n = firm.shape[0]
-    branch = np.full(n, -1)
-    label = connected_components(firm, directed=False)[1]
-    branch[label == label[peaks.top]] = 0
-    end_of = {peaks.top: 0} | {split.peak: i for i, split in enumerate(splits, 1)}
-    parents, split_at, ends = [-1], [-1], [0]
-    # The lowest split first: those above it lie inside one of its sides.
-    for i in sorted(range(len(splits)), key=lambda i: (splits[i].height, i)):
-        split = splits[i]
-        parent = int(branch[split.peak])
-        split_at[parent], ends[parent] = i, -1
-        for nodes, peak in ((split.younger_nodes, split.peak), (split.elder_nodes, split.elder)):
-            branch[nodes] = len(parents)
-            parents.append(parent)
-            split_at.append(-1)
-            ends.append(end_of[peak])
-    branch = _spread(branch, weights)
-    rows = np.repeat(np.arange(n), np.diff(firm.indptr))
-    between = np.zeros(n, dtype=bool)
-    between[rows[branch[rows] != branch[firm.indices]]] = True
-    return Tree(np.array(parents), np.array(split_at), np.array(ends), branch, between)
-
-
-def _spread(branch: np.ndarray, weights: sp.csr_matrix) -> np.ndarray:
-    """Nodes without a branch get that of their strongest neighbour which has one, as often as it takes."""
-    branch = branch.copy()
-    while (missing := np.flatnonzero(branch < 0)).size:
-        towards = weights[missing].tocsr()
-        towards.data = np.where(branch[towards.indices] >= 0, towards.data, 0.0)
-        strongest = np.asarray(towards.argmax(axis=1)).ravel()
-        reached = branch[strongest] >= 0
-        if not reached.any():
-            branch[missing] = 0
-            break
-        branch[missing[reached]] = branch[strongest[reached]]
-    return branch
-
-
 def resampled(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Graph]:
     """Most of the nodes at random, with the roots and their neighbours, as far as these reach, and their graph."""
     kept = rng.random(graph.n_nodes) < RESAMPLED
@@ -275,33 +172,71 @@ def induced(graph: Graph, nodes: np.ndarray) -> Graph:
     return Graph(submatrix(A, nodes), part(graph.lengths), graph.bridges, forward=part(graph.forward))
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Ends of an order: the peak of each, the nodes that stand for it, and the passages to these.
+
+    ``nearly`` is the last peak that was left out, with how far its nodes have decided for it.
+    """
+
+    peaks: np.ndarray
+    nodes: list[np.ndarray]
+    passages: np.ndarray
+    nearly: tuple[int, float] | None
+
+
+def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: int | None = None) -> Ends:
+    """The peaks whose nodes have decided for them, or the ``n_ends`` that are left when the last ones are left out."""
+    everywhere = np.arange(len(ensemble.degree))
+    nearest = in_threads(lambda peak: ensemble.nearest(int(peak), everywhere, END_CELLS), peaks.nodes)
+    # A peak among the nodes of a more persistent one is the same end.
+    taken, chosen, nodes = set(), [], []
+    for i, near in enumerate(nearest):
+        if int(peaks.nodes[i]) not in taken:
+            nodes.append(np.array([node for node in near if int(node) not in taken]))
+            taken.update(near.tolist())
+            chosen.append(i)
+    passages = np.column_stack(in_threads(ensemble.first_passages, nodes))
+    kept, nearly = firm_ends(advance(passages, roots), nodes, n_ends)
+    return Ends(
+        peaks.nodes[chosen][kept],
+        [nodes[i] for i in kept],
+        passages[:, kept],
+        None if nearly is None else (int(peaks.nodes[chosen[nearly[0]]]), nearly[1]),
+    )
+
+
 def recovery(
     graph: Graph,
     depth: float,
     roots: np.ndarray,
     firm: sp.csr_matrix,
-    regions: list[np.ndarray],
+    ends: Ends,
     n_resamples: int,
     seed: int,
     report: Report = silent,
 ) -> np.ndarray:
-    """How often an end is found again in each region, among most of the nodes at random."""
-    region = np.full(graph.n_nodes, -1)
-    for i, nodes in enumerate(regions):
-        region[nodes] = i
+    """How often each end is found again among most of the nodes at random: a peak on its branch, and decided."""
+    tree, advanced = grow(ends.passages, roots, ends.nodes)
+    branch = tree.place(advanced)
+    tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
 
     def found_in(rng: np.random.Generator) -> np.ndarray:
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
-        order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))
-        peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
-        splits = peaks.ends()
-        return np.empty(0, dtype=int) if splits is None else region[nodes[[peaks.top, *(s.peak for s in splits)]]]
+        at = np.flatnonzero(np.isin(nodes, roots))
+        least = int(RESAMPLED * END_CELLS)
+        peaks = find_peaks(ensemble.order(at), submatrix(firm, nodes), ensemble.equalised(part), least)
+        kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends.nodes]
+        if not peaks.has_direction or not all(len(end) for end in kept):
+            return np.zeros(len(tips), dtype=bool)
+        again, advanced = grow(np.column_stack([ensemble.first_passages(end) for end in kept]), at, kept)
+        return (again.firmness(advanced, kept) > 0.5) & np.isin(tips, branch[nodes[peaks.nodes]])
 
-    counts = np.zeros(len(regions))
+    counts = np.zeros(len(tips))
     for i, found in enumerate(as_done(found_in, np.random.default_rng(seed).spawn(n_resamples))):
         report("resamples", i, n_resamples)
-        counts[np.unique(found[found >= 0])] += 1
+        counts += found
     return counts / max(n_resamples, 1)
 
 

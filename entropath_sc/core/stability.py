@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.spatial import procrustes
 from scipy.stats import spearmanr
 
 from . import lineages
+from .branches import Tree, grow, passages_from
 from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .layout import smacof
 from .parallel import as_done
 from .pipeline import scaled
 from .progress import Report, silent
-from .sparse import submatrix
 
 
 class Spread:
@@ -49,7 +48,7 @@ class Repeats:
     """What repeats gave: per node the spread of pseudotime, of fates, and how often the branch was the same.
 
     ``agreement`` is the rank correlation of each repeat with the order itself, ``found_again`` the share of repeats
-    that had each end.
+    where cells decide for each end.
     """
 
     pseudotime_sd: np.ndarray
@@ -76,17 +75,19 @@ def repeat_order(
     depth: float,
     order: np.ndarray,
     roots: list[np.ndarray],
-    firm: sp.csr_matrix,
-    tree: lineages.Tree | None,
+    tree: Tree | None,
+    branch: np.ndarray,
     ends: list[np.ndarray],
     seed: int,
     report: Report = silent,
 ) -> Repeats:
-    """Order, fates and branches from each of the roots, among most of the nodes at random."""
+    """Order, fates and branches from each of the roots, among most of the nodes at random.
+
+    ``tree`` is that of the ``ends``, and ``branch`` the branch of each node on it.
+    """
     n, K = graph.n_nodes, len(ends)
     pseudotime, fates, same = Spread((n,)), Spread((n, max(K, 1))), Spread((n,))
-    regions = [] if tree is None else [tree.branch_of_end(i) for i in range(int(tree.ends.max()) + 1)]
-    agreement, found = np.empty(len(roots)), np.zeros(len(regions))
+    agreement, found = np.empty(len(roots)), np.zeros(K)
 
     def again(root: np.ndarray, rng: np.random.Generator) -> Repeat:
         nodes, part = lineages.resampled(graph, root, rng)
@@ -94,13 +95,13 @@ def repeat_order(
         at = np.flatnonzero(np.isin(nodes, root))
         repeat = Repeat(nodes, at, ensemble.order(at))
         kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends]
-        if K and all(len(end) for end in kept):
+        if tree is not None and all(len(end) for end in kept):
             passages = np.column_stack([ensemble.first_passages(end) for end in kept])
-            repeat.fates = lineages.fates(passages, passages[at].mean(axis=0), np.full(K, 1.0 / K))
-        if tree is not None:
-            links, weights = submatrix(firm, nodes), ensemble.equalised(part)
-            peaks = lineages.find_peaks(repeat.order, links, weights, int(lineages.RESAMPLED * lineages.END_CELLS))
-            repeat.same_branch, repeat.found = _compared(tree, regions, nodes, peaks, links, weights)
+            repeat.fates = lineages.fates(passages, passages_from(passages, at), np.full(K, 1.0 / K))
+            other, advanced = grow(passages, at, kept)
+            same_ends = np.array([[a == b for b in other.leads_to] for a in tree.leads_to])
+            repeat.same_branch = same_ends[branch[nodes], other.place(advanced)]
+            repeat.found = other.firmness(advanced, kept) > 0.5
         return repeat
 
     rngs = np.random.default_rng(seed).spawn(len(roots))
@@ -110,41 +111,9 @@ def repeat_order(
         agreement[r] = spearmanr(repeat.order, order[repeat.nodes])[0]
         if repeat.fates is not None:
             fates.add(repeat.nodes, repeat.fates)
-        if repeat.same_branch is not None:
             same.add(repeat.nodes, repeat.same_branch)
-            found[repeat.found] += 1
+            found += repeat.found
     return Repeats(pseudotime.sd, fates.sd, same.mean, agreement, found / len(roots))
-
-
-def _compared(
-    tree: lineages.Tree,
-    regions: list[np.ndarray],
-    nodes: np.ndarray,
-    peaks: lineages.Peaks,
-    links: sp.csr_matrix,
-    weights: sp.csr_matrix,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which nodes lie on a branch that leads to the same ends as in the tree, and which of its ends are found again."""
-    splits = peaks.ends() or []
-    again = lineages.tree_of(peaks, splits, links, weights)
-    region = np.full(len(tree.branch), -1)
-    for i, inside in enumerate(regions):
-        region[inside] = i
-    ends = region[nodes[[peaks.top, *(split.peak for split in splits)]]]
-    before, after = _ends_of_branches(tree, np.arange(len(regions))), _ends_of_branches(again, ends)
-    same = np.array([[a == b for b in after] for a in before])
-    return same[tree.branch[nodes], again.branch], np.unique(ends[ends >= 0])
-
-
-def _ends_of_branches(tree: lineages.Tree, names: np.ndarray) -> list[frozenset[int]]:
-    """The ends that each branch leads to."""
-    found: list[set[int]] = [set() for _ in tree.parents]
-    for b in range(len(tree.parents) - 1, -1, -1):
-        if tree.splits[b] < 0:
-            found[b].add(int(names[tree.ends[b]]))
-        if tree.parents[b] >= 0:
-            found[tree.parents[b]] |= found[b]
-    return [frozenset(ends) for ends in found]
 
 
 def repeat_map(

@@ -31,8 +31,7 @@ def tree(
     """Draw the tree of branches along the pseudotime, with the cells on it.
 
     Each terminal state has a row. A branch is wider where there are more cells: the width follows the square root of
-    their number at that pseudotime, so that rare branches can be seen. A state without a branch of its own is joined by
-    a dashed line, from the branch that its cells are on.
+    their number at that pseudotime, so that rare branches can be seen.
 
     Parameters
     ----------
@@ -70,9 +69,8 @@ def tree(
     nodes, edges = (adata.uns[keys.uns]["tree"][part] for part in ("nodes", "edges"))
     leads_to = {name: _tips(edges, name) for name in nodes.index}
     rows = {tip: -float(i) for i, tip in enumerate(leads_to["root"])}
-    branches = edges.drop_duplicates("branch")  # without the states that were given by hand on one of them
-    row = {name: float(np.mean([rows[tip] for tip in _tips(branches, name)])) for name in nodes.index}
-    own = branches.set_index("branch")["child"]
+    row = {name: float(np.mean([rows[tip] for tip in tips])) for name, tips in leads_to.items()}
+    own = edges.set_index("branch")["child"]
     branch = adata.obs[keys.branch].astype(str)
     x = adata.obs[keys.pseudotime].to_numpy()
     y = branch.map(own.map(row)).to_numpy(dtype=float)
@@ -86,12 +84,9 @@ def tree(
     else:
         scatter_by(ax, at, adata, color, layer, color_map, size, own_figure)
     time = nodes["pseudotime"]
-    for parent, child, on, n_cells in edges[["parent", "child", "branch", "n_cells"]].itertuples(index=False):
-        begin, leaves = time[parent], row[parent]
-        if not n_cells and (cells := (adata.obs[keys.terminal] == child).to_numpy()).any():
-            begin, leaves = x[cells].min(), row[own[on]]  # the branch that its cells are on, where the first one is
-        elbow = [begin, begin, time[child]], [leaves, row[child], row[child]]
-        ax.plot(*elbow, color=BLACK, linewidth=1.2, linestyle="-" if n_cells else "--", solid_joinstyle="round")
+    for parent, child in edges[["parent", "child"]].itertuples(index=False):
+        elbow = [time[parent], time[parent], time[child]], [row[parent], row[child], row[child]]
+        ax.plot(*elbow, color=BLACK, linewidth=1.2, solid_joinstyle="round")
     ax.scatter(time["root"], row["root"], marker="*", s=180, color=ORANGE, edgecolor="white", zorder=5)
     ends = {name: (time[name], row[name]) for name in ["root", *rows]}
     label_ends(ax, "root", ends, own_figure)

@@ -10,7 +10,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import spearmanr
 
 from .._keys import DEFAULT_KEY, Keys
-from ..core.lineages import Peaks, find_peaks, firm_edges
+from ..core.branches import grow
+from ..core.lineages import Ends, find_ends
 from ._adata import check_object, keys_for, named
 from ._checks import warn
 from ._ordered import Ordered, read_ordered
@@ -57,8 +58,13 @@ def diagnose(adata: AnnData, *, key_added: str = DEFAULT_KEY) -> pd.DataFrame:
     keys = keys_for(adata, key_added)
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
-        peaks = find_peaks(ordered.order, firm_edges(ordered.ensemble, ordered.nodes.graph), ordered.weights)
-        rows = [*_input(adata, ordered), *_graph(ordered), *_order(ordered, peaks), *_results(adata, keys, peaks)]
+        ends = find_ends(ordered.ensemble, ordered.roots, ordered.peaks)
+        rows = [
+            *_input(adata, ordered),
+            *_graph(ordered),
+            *_order(ordered, ends),
+            *_results(adata, keys, ordered, ends),
+        ]
     table = pd.DataFrame(rows, columns=["check", "ok", "found", "next"]).set_index("check")
     table.loc[table["ok"], "next"] = ""
     if not table["ok"].all():
@@ -93,7 +99,7 @@ def _graph(ordered: Ordered) -> Iterator[Finding]:
         + (", joined by bridges" if n_components > 1 else ""),
         "Analyse each component alone, or raise `n_neighbors`; distances across a bridge mean little.",
     )
-    sizes = np.bincount(connected_components(firm_edges(ordered.ensemble, graph), directed=False)[1])
+    sizes = np.bincount(connected_components(ordered.firm, directed=False)[1])
     loose = 1.0 - sizes.max() / graph.n_nodes
     yield (
         "islands",
@@ -104,7 +110,7 @@ def _graph(ordered: Ordered) -> Iterator[Finding]:
     )
 
 
-def _order(ordered: Ordered, peaks: Peaks) -> Iterator[Finding]:
+def _order(ordered: Ordered, ends: Ends) -> Iterator[Finding]:
     """Whether cells spread along the order, whether it has a direction, and whether the root is at an end."""
     order, graph = ordered.order, ordered.nodes.graph
     others = np.delete(order, ordered.roots)
@@ -119,8 +125,8 @@ def _order(ordered: Ordered, peaks: Peaks) -> Iterator[Finding]:
     )
     yield (
         "direction",
-        peaks.inside > 0.5,
-        f"{peaks.inside:.0%} of the links of the last cells stay among them",
+        ordered.peaks.has_direction,
+        f"{ordered.peaks.inside:.0%} of the links of the last cells stay among them",
         "Below half, the pseudotime has no direction: there may be no trajectory here.",
     )
     near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))[1:4]
@@ -131,7 +137,7 @@ def _order(ordered: Ordered, peaks: Peaks) -> Iterator[Finding]:
         f"from a neighbour of the root the pseudotime agrees to {nearby:.2f}",
         "The root lies between branches: compare candidates with ep.tl.suggest_root, or give several barcodes.",
     )
-    passing = _share_past_root(ordered, peaks)
+    passing = _share_past_root(ordered, ends)
     yield (
         "root at an end",
         passing <= MOST_PAST_ROOT,
@@ -140,21 +146,21 @@ def _order(ordered: Ordered, peaks: Peaks) -> Iterator[Finding]:
     )
 
 
-def _share_past_root(ordered: Ordered, peaks: Peaks) -> float:
+def _share_past_root(ordered: Ordered, ends: Ends) -> float:
     """Of all paths between both sides of the first branch point, the share that comes past the root's neighbours."""
-    splits = peaks.ends() or []
-    if not splits:
+    if len(ends.peaks) < 2 or not ordered.peaks.has_direction:
         return 0.0
-    lowest = min(splits, key=lambda split: split.height)
+    tree, _ = grow(ends.passages, ordered.roots, ends.nodes)
+    one, other = (int(ends.peaks[tree.leads_to[child][0]]) for child in tree.children(0))
     around = ordered.nearest(int(ordered.roots[0]), np.arange(len(ordered.order)))
     ensemble = ordered.ensemble.undirected
     to_root = ensemble.first_passages(around)
-    to_end = ensemble.first_passages(np.array([lowest.peak]))
-    detour = to_root[lowest.elder] + to_end[around].mean() - to_end[lowest.elder]
+    to_end = ensemble.first_passages(np.array([one]))
+    detour = to_root[other] + to_end[around].mean() - to_end[other]
     return float(min(np.exp(-detour), 1.0))
 
 
-def _results(adata: AnnData, keys: Keys, peaks: Peaks) -> Iterator[Finding]:
+def _results(adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends) -> Iterator[Finding]:
     """What other tools left: stress, terminal states, stability."""
     entry = adata.uns.get(keys.uns, {})
     if "stress_1" in entry.get("embedding", {}):
@@ -173,11 +179,9 @@ def _results(adata: AnnData, keys: Keys, peaks: Peaks) -> Iterator[Finding]:
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
         found = f"{named(unsure)} is not found again in most resamples" if unsure else "those found are found again"
         asked = entry.get("params", {}).get("terminal_states", {})
-        chosen = {split.peak for split in peaks.ends() or []}
-        rest = [split for split in peaks.splits if split.peak not in chosen]
-        if rest and asked.get("n_states") is None:
-            n_cells, inside = len(rest[0].younger_nodes), rest[0].inside
-            found += f"; a branch of {n_cells} cells is none, as {inside:.0%} of its links stay inside (half is needed)"
+        if ends.nearly is not None and asked.get("n_states") is None:
+            cell = adata.obs_names[ordered.cells_of(np.array([ends.nearly[0]]))[0]]
+            found += f"; the peak at {cell!r} is none, as its cells are {ends.nearly[1]:.0%} decided (half is needed)"
         yield (
             "terminal states",
             not unsure,

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from scanpy import logging as logg
-from scipy.special import logsumexp
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
+from ..core.branches import passages_from
 from ..core.parallel import in_threads
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_flags, check_positive, warn
@@ -94,7 +94,7 @@ def fates(
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
         passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
-        at_root = -logsumexp(-passages[ordered.roots], axis=0) + np.log(len(ordered.roots))
+        at_root = passages_from(passages, ordered.roots)
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
         walk = None
         if forward:

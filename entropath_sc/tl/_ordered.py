@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
+from ..core.branches import END_CELLS
 from ..core.ensemble import PathEnsemble
-from ..core.lineages import END_CELLS
+from ..core.lineages import Peaks, find_peaks, firm_edges
 from ..core.pipeline import Settings, root_in
 from ..core.progress import Report
 from ._adata import Cells, cell_indices, is_category
@@ -37,6 +38,16 @@ class Ordered:
     def weights(self) -> sp.csr_matrix:
         """The equalised affinity."""
         return self.ensemble.equalised(self.nodes.graph)
+
+    @cached_property
+    def firm(self) -> sp.csr_matrix:
+        """The edges that peaks may meet along."""
+        return firm_edges(self.ensemble, self.nodes.graph)
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """Of the order."""
+        return find_peaks(self.order, self.firm, self.weights)
 
     def nodes_of(self, cells: np.ndarray) -> np.ndarray:
         """The nodes that cells are at, or nearest to, each once."""

@@ -5,7 +5,8 @@ from anndata import AnnData
 from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
-from ..core.lineages import find_peaks, firm_edges, tree_of
+from ..core.branches import grow
+from ..core.parallel import in_threads
 from ..core.progress import Report
 from ..core.stability import repeat_map, repeat_order
 from ._adata import Fields, check_object, keys_for, representation, write
@@ -76,29 +77,26 @@ def stability(
     check_count("n_repeats", n_repeats, 2)
     check_count("random_state", random_state, 0)
     start = logg.info("measuring stability")
-    entry = adata.uns.get(keys.uns, {})
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
         graph = ordered.nodes.graph
-        firm, tree, ends, tips = firm_edges(ordered.ensemble, graph), None, [], None
-        if "terminal_states" in entry:
-            params = entry["params"]["terminal_states"]
-            peaks = find_peaks(ordered.order, firm, ordered.weights)
-            tree = tree_of(peaks, peaks.ends(params.get("n_states")) or [], firm, ordered.weights)
-            on_tips = [tree.branch_of_end(i)[0] for i in range(int(tree.ends.max()) + 1)]
-            tips = adata.obs[keys.branch].iloc[ordered.cells_of(np.array(on_tips))].to_numpy(dtype=object)
-        if keys.fates in adata.obsm:
+        tree, ends, tips, branch = None, [], None, np.empty(0, dtype=int)
+        if keys.terminal in adata.obs and adata.obs[keys.terminal].notna().any():
             states = read_terminal(adata, keys)
-            ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in adata.obsm[keys.fates].columns]
+            tips = states.cat.categories.to_numpy(dtype=object)
+            ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in tips]
+            passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
+            tree, advanced = grow(passages, ordered.roots, ends)
+            branch = tree.place(advanced)
         near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))
         roots = ordered.roots if len(ordered.roots) > 1 else None
         chosen = [near[r % len(near)][None] if roots is None else roots for r in range(n_repeats)]
         found = repeat_order(
-            graph, ordered.ensemble.depth, ordered.order, chosen, firm, tree, ends, random_state, report
+            graph, ordered.ensemble.depth, ordered.order, chosen, tree, branch, ends, random_state, report
         )
         moved = _moved(adata, keys, ordered, n_repeats, random_state, report)
     columns: dict[str, np.ndarray | None] = {keys.pseudotime_sd: ordered.on_cells(found.pseudotime_sd)}
-    columns[keys.fates_sd] = ordered.on_cells(found.fates_sd.max(axis=1)) if ends else None
+    columns[keys.fates_sd] = ordered.on_cells(found.fates_sd.max(axis=1)) if keys.fates in adata.obsm else None
     columns[keys.same_branch] = None if tree is None else ordered.on_cells(found.same_branch)
     columns[keys.coordinates_sd] = moved
     part = {"agreement": found.agreement, "tips": tips, "found_again": None if tips is None else found.found_again}

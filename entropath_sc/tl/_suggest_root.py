@@ -11,9 +11,10 @@ from scanpy import logging as logg
 from scipy.stats import spearmanr
 
 from .._keys import DEFAULT_KEY
+from ..core.branches import END_CELLS
 from ..core.direction import upstream, upstream_again
 from ..core.ensemble import PathEnsemble
-from ..core.lineages import END_CELLS, find_peaks, firm_edges
+from ..core.lineages import find_ends, find_peaks
 from ..core.pipeline import DEFAULT
 from ._adata import cell_indices, check_object, group_labels, is_category, keys_for, named
 from ._checks import check_count
@@ -137,7 +138,7 @@ def suggest_root(
 def _upstream(state: Ordered, n_candidates: int) -> tuple[list[int], list[np.ndarray]]:
     """Nodes that arrows lead away from, each away from those before, and the nodes around each."""
     graph, ensemble = state.nodes.graph, state.ensemble
-    candidates, share = upstream(graph, firm_edges(ensemble, graph))
+    candidates, share = upstream(graph, state.firm)
     logg.info(f"    {share:.0%} of the arrows agree with one another; the rest is circular or noise")
     found: list[int] = []
     around: list[np.ndarray] = []
@@ -151,10 +152,11 @@ def _upstream(state: Ordered, n_candidates: int) -> tuple[list[int], list[np.nda
 
 def _tips(state: Ordered) -> list[int]:
     """The ends of the tree of all nodes: the farthest from any, and the peaks of the order from there."""
-    firm = firm_edges(state.ensemble, state.nodes.graph)
-    middle = find_peaks(state.ensemble.first_passages(np.array([0])), firm, state.weights).top
-    peaks = find_peaks(state.ensemble.first_passages(np.array([middle])), firm, state.weights)
-    return [middle, peaks.top, *(split.peak for split in peaks.ends() or [])]
+    ensemble = state.ensemble
+    farthest = find_peaks(ensemble.first_passages(np.array([0])), state.firm, state.weights).nodes[:1]
+    peaks = find_peaks(ensemble.first_passages(farthest), state.firm, state.weights)
+    ends = find_ends(ensemble, farthest, peaks).peaks if peaks.has_direction else peaks.nodes[:1]
+    return [int(farthest[0]), *ends.tolist()]
 
 
 def _inside(state: Ordered, members: np.ndarray, n_candidates: int) -> list[int]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ from anndata import AnnData
 from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
-from ..core.lineages import Peaks, Split, Tree, find_peaks, firm_edges, recovery, tree_of
-from ..core.parallel import in_threads
+from ..core.branches import between, grow
+from ..core.lineages import find_ends, recovery
 from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, check_flags, warn
@@ -34,9 +34,10 @@ def terminal_states(
 ) -> AnnData | None:
     """Find where the pseudotime ends, and the tree of branches that leads there.
 
-    A terminal state is a peak of the pseudotime on a branch of its own. The branch has at least 10 cells, which are
-    linked more to each other than to all other cells. A line has one terminal state, a cloud none. Early cells are
-    never terminal, unless the root lies inside a branch, which gives a warning.
+    A terminal state is a peak of the pseudotime whose cells have decided for it. At least 10 cells make a peak. The 10
+    nearest to it have decided if it is on average more than three times as likely for them as the states on the other
+    side of the branch point. A line has one terminal state, a cloud none. Early cells are rarely terminal, unless the
+    root lies inside a branch; both give a warning.
 
     Run :func:`~entropath_sc.tl.pseudotime` first.
 
@@ -48,11 +49,12 @@ def terminal_states(
         Column of `adata.obs` that names the states: each gets the most frequent label among its cells. Without it,
         states are called `'end 1'`, `'end 2'` and so on, the most distinct first.
     n_states
-        How many states to find, the most distinct first. Default: all that are there. 0 finds none.
+        How many states to find: of the peaks, decided ones first, then by persistence. Default: all decided ones. 0
+        finds none.
     terminal
         States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
-        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends without a branch of their own. On
-        the branch of a found state, it replaces that state. If `groupby` gives the two different labels, both are kept.
+        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends that are no peak. On the
+        branch of a found state, it replaces that state. If `groupby` gives the two different labels, both are kept.
     names
         New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
@@ -84,7 +86,7 @@ def terminal_states(
         - `cell`: its latest cell, and the `pseudotime` of that cell;
         - `n_cells`: the number of cells on its branch;
         - `persistence`: how far `obs['entropath_potential']` rises above the branch point;
-        - `inside`: the share of the branch's links that stay on it;
+        - `decided`: how far its cells have decided for it, on average: 0 not at all, 1 entirely;
         - `found_again`: the share of resamples that find it again;
         - `given`: whether it was added by hand.
     `adata.uns['entropath']['tree']` : dict
@@ -115,28 +117,12 @@ def terminal_states(
     start = logg.info("finding terminal states")
     with progress() as report:
         ordered = read_ordered(adata, keys, report)
-        ends = _found(ordered, n_states, n_resamples, random_state, report)
-    found = _named(ends.nodes, ordered, labels)
-    kept = _renamed(found, names or {})
-    tips = [new or old for old, new in zip(found, kept, strict=True)]
-    states = {name: _state(ordered, ends, i) for i, name in enumerate(kept) if name is not None}
+        found = _found(ordered, labels, n_states, n_resamples, random_state, report)
+    states = _renamed(found, names or {})
     for name, cells in (terminal or {}).items():
-        nodes = ordered.given(adata, cells, f"terminal[{name!r}]")
-        on = next((i for i, region in enumerate(ends.regions) if np.isin(nodes, region).all()), None)
-        replaced: dict[str, Any] = {}
-        if on is not None and not states.get(tips[on], {}).get("given"):
-            if _named([nodes], ordered, labels) == _named([ends.nodes[on]], ordered, labels):
-                replaced = states.pop(tips[on], {})
-                tips[on] = name
-            elif tips[on] in states:
-                warn(
-                    f"{name!r} lies on the branch of {tips[on]!r}, and both are kept. If they are one, remove the "
-                    f"found one with `names={{{found[on]!r}: None}}`."
-                )
-        latest = int(nodes[ordered.order[nodes].argmax()])
-        states[name] = {"n_cells": len(nodes)} | replaced | {"nodes": nodes, "latest": latest, "given": True}
+        _add(states, name, ordered.given(adata, cells, f"terminal[{name!r}]"), found, ordered, labels)
     _refuse_shared(adata, ordered, states)
-    fields = _fields(adata, keys, ordered, ends, tips, states)
+    fields = _fields(adata, keys, ordered, states)
     fields.params["terminal_states"] = {
         "groupby": groupby,
         "n_states": n_states,
@@ -154,54 +140,84 @@ def terminal_states(
 
 
 @dataclass(frozen=True)
-class Ends:
-    """Ends of an order and their tree: the nodes that stand for each, those on its branch, how often it is found again.
+class State:
+    """A terminal state: its peak, the nodes that stand for it, those on its branch, and the passages to it."""
 
-    The first is the highest peak, the others are those of the splits.
-    """
-
-    peaks: Peaks
-    splits: list[Split]
-    tree: Tree
-    nodes: list[np.ndarray]
-    regions: list[np.ndarray]
-    found_again: np.ndarray
+    peak: int
+    nodes: np.ndarray
+    passages: np.ndarray
+    region: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=int))
+    found_again: float = np.nan
+    given: bool = False
 
 
-def _found(ordered: Ordered, n_states: int | None, n_resamples: int, seed: int, report: Report) -> Ends:
-    graph, weights = ordered.nodes.graph, ordered.weights
-    firm = firm_edges(ordered.ensemble, graph)
-    peaks = find_peaks(ordered.order, firm, weights)
-    if (apart := _left_out(ordered, peaks)).any():
+def _found(
+    ordered: Ordered, labels: pd.Series | None, n_states: int | None, n_resamples: int, seed: int, report: Report
+) -> dict[str, State]:
+    """The states that are there, or ``n_states`` of them, by name."""
+    graph, roots = ordered.nodes.graph, ordered.roots
+    firm, peaks = ordered.firm, ordered.peaks
+    if (apart := _left_out(ordered)).any():
         warn(
             f"{apart.sum()} of {len(apart)} cells have no firm link to the part with the root. Terminal states are "
             "looked for in that part only, and fates of the others mean little: analyse them alone, with a root of "
             "their own."
         )
-    splits = peaks.ends(n_states)
-    if splits is None:
-        if n_states is None:
-            warn(
-                "No terminal state was found: the last cells have more links to all others than to each other, so the "
-                "pseudotime has no direction. Is there a trajectory, and is the root at its beginning?"
-            )
-        return Ends(peaks, [], tree_of(peaks, [], firm, weights), [], [], np.empty(0))
-    if n_states is not None and len(splits) + 1 < n_states:
-        raise ValueError(
-            f"n_states={n_states}, but the pseudotime has only {len(splits) + 1} peaks of 10 cells or more. Ask for "
-            "fewer, or name cells by hand: `terminal={'name': barcode}`."
+    if n_states == 0:
+        return {}
+    if n_states is None and not peaks.has_direction:
+        warn(
+            "No terminal state was found: the last cells have more links to all others than to each other, so the "
+            "pseudotime has no direction. Is there a trajectory, and is the root at its beginning?"
         )
-    tree = tree_of(peaks, splits, firm, weights)
-    regions = [tree.branch_of_end(i) for i in range(len(splits) + 1)]
-    tops = [peaks.top, *(split.peak for split in splits)]
-    nodes = in_threads(lambda end: ordered.nearest(*end), zip(tops, regions, strict=True))
-    again = recovery(graph, ordered.ensemble.depth, ordered.roots, firm, regions, n_resamples, seed, report)
-    return Ends(peaks, splits, tree, nodes, regions, again if n_resamples else np.full(len(tops), np.nan))
+        return {}
+    ends = find_ends(ordered.ensemble, roots, peaks, n_states)
+    if n_states is not None and len(ends.nodes) < n_states:
+        raise ValueError(
+            f"n_states={n_states}, but the pseudotime has only {len(ends.nodes)} peaks. Ask for fewer, or name cells "
+            "by hand: `terminal={'name': barcode}`."
+        )
+    tree, advanced = grow(ends.passages, roots, ends.nodes)
+    branch = tree.place(advanced)
+    again = recovery(graph, ordered.ensemble.depth, roots, firm, ends, n_resamples, seed, report)
+    return {
+        name: State(
+            int(ends.peaks[i]),
+            ends.nodes[i],
+            ends.passages[:, i],
+            np.flatnonzero(branch == tree.tip(i)),
+            again[i] if n_resamples else np.nan,
+        )
+        for i, name in enumerate(_named(ends.nodes, ordered, labels))
+    }
 
 
-def _left_out(ordered: Ordered, peaks: Peaks) -> np.ndarray:
+def _add(
+    states: dict[str, State],
+    name: str,
+    nodes: np.ndarray,
+    found: dict[str, State],
+    ordered: Ordered,
+    labels: pd.Series | None,
+) -> None:
+    """Add a state by hand. It replaces a found one whose branch it is on, unless labels tell the two apart."""
+    again = np.nan
+    for other in [key for key, state in states.items() if np.isin(nodes, state.region).all()]:
+        if _named([nodes], ordered, labels) == _named([states[other].nodes], ordered, labels):
+            again = states.pop(other).found_again
+        else:
+            was = next(key for key, state in found.items() if state is states[other])
+            warn(
+                f"{name!r} lies on the branch of {other!r}, and both are kept. If they are one, remove the found one "
+                f"with `names={{{was!r}: None}}`."
+            )
+    latest = int(nodes[ordered.order[nodes].argmax()])
+    states[name] = State(latest, nodes, ordered.ensemble.first_passages(nodes), found_again=again, given=True)
+
+
+def _left_out(ordered: Ordered) -> np.ndarray:
     """Whether each cell is in a part without the root."""
-    return np.isin(ordered.on_cells(np.arange(len(ordered.order))), peaks.left_out)
+    return np.isin(ordered.on_cells(np.arange(len(ordered.order))), ordered.peaks.left_out)
 
 
 def _named(ends: list[np.ndarray], ordered: Ordered, labels: pd.Series | None) -> list[str]:
@@ -233,11 +249,11 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _refuse_shared(adata: AnnData, ordered: Ordered, states: Mapping[str, dict[str, Any]]) -> None:
+def _refuse_shared(adata: AnnData, ordered: Ordered, states: Mapping[str, State]) -> None:
     """A cell stands for one state."""
     owner: dict[int, str] = {}
     for name, state in states.items():
-        for node in state["nodes"]:
+        for node in state.nodes:
             if (other := owner.setdefault(int(node), name)) != name:
                 cell = str(adata.obs_names[ordered.cells_of(np.array([node]))[0]])
                 raise ValueError(
@@ -246,76 +262,62 @@ def _refuse_shared(adata: AnnData, ordered: Ordered, states: Mapping[str, dict[s
                 )
 
 
-def _renamed(found: list[str], names: Mapping[str, str | None]) -> list[str | None]:
+def _renamed(found: dict[str, State], names: Mapping[str, str | None]) -> dict[str, State]:
+    """The found states by their new names, without those that are removed."""
     if unknown := [name for name in names if name not in found]:
         raise ValueError(
             f"names: there is no state {unknown[0]!r}; there is {named(found)}. Each call starts afresh: repeat "
             "`groupby=` if you gave it before."
         )
-    new = [names.get(name, name) for name in found]
-    kept = [name for name in new if name is not None]
-    if len(set(kept)) < len(kept):
+    kept = {old: new for old in found if (new := names.get(old, old)) is not None}
+    if len(set(kept.values())) < len(kept):
         raise ValueError("names: two states would have the same name.")
-    return new
+    return {new: found[old] for old, new in kept.items()}
 
 
-def _state(ordered: Ordered, ends: Ends, i: int) -> dict[str, Any]:
-    """What is known of an end."""
-    split = None if i == 0 else ends.splits[i - 1]
-    latest = ends.peaks.top if split is None else split.peak
-    first = float(np.delete(ordered.order, ordered.roots).min())
-    return {
-        "nodes": ends.nodes[i],
-        "latest": latest,
-        "n_cells": int(np.isin(ordered.on_cells(np.arange(len(ordered.order))), ends.regions[i]).sum()),
-        "persistence": ordered.order[latest] - first if split is None else split.persistence,
-        "inside": ends.peaks.inside if split is None else split.inside,
-        "found_again": ends.found_again[i],
-        "given": False,
-    }
-
-
-def _fields(
-    adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends, tips: list[str], states: dict[str, dict[str, Any]]
-) -> Fields:
-    """The fields of the states, and of the tree with these names of its tips."""
+def _fields(adata: AnnData, keys: Keys, ordered: Ordered, states: dict[str, State]) -> Fields:
+    """The fields of the states, and of the tree that leads to them."""
     names = pd.Index(list(states), dtype=object)
     pseudotime = adata.obs[keys.pseudotime].to_numpy()
-    latest = ordered.cells_of(np.array([state["latest"] for state in states.values()], dtype=int))
-    columns = ["n_cells", "persistence", "inside", "found_again", "given"]
+    # Without a state, the tree is one branch to the latest node.
+    latest = ordered.peaks.nodes[:1]
+    drawn = states or {"end": State(int(latest[0]), latest, ordered.ensemble.first_passages(latest))}
+    ends, peaks = [state.nodes for state in drawn.values()], np.array([state.peak for state in drawn.values()])
+    tree, advanced = grow(np.column_stack([state.passages for state in drawn.values()]), ordered.roots, ends)
+    nodes, edges, position = tree_tables(adata, ordered, tree, advanced, list(drawn), peaks, pseudotime)
+    on_nodes = tree.place(advanced)
+    branch = ordered.on_cells(on_nodes)
+    edges["n_cells"] = np.bincount(branch, minlength=len(edges))
+    of_state = slice(len(states))
+    tips = [tree.tip(i) for i in range(len(states))]
+    cells = ordered.cells_of(peaks)[of_state]
     table = pd.DataFrame(
-        {"cell": adata.obs_names[latest].astype(str).to_numpy(dtype=object)}
-        | {c: [state.get(c, np.nan) for state in states.values()] for c in columns}
-        | {"pseudotime": pseudotime[latest]},
+        {
+            "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
+            "n_cells": edges["n_cells"].to_numpy()[tips],
+            "persistence": edges["length"].to_numpy()[tips],
+            "decided": tree.firmness(advanced, ends)[of_state],
+            "found_again": [state.found_again for state in states.values()],
+            "given": np.array([state.given for state in states.values()], dtype=bool),
+            "pseudotime": pseudotime[cells],
+        },
         index=names,
     )
-    table["given"] = table["given"].astype(bool)
-    last = pseudotime[~_left_out(ordered, ends.peaks)].max()
+    last = pseudotime[~_left_out(ordered)].max()
     if len(early := table.index[table["pseudotime"] < 0.5 * last]):
         warn(
             f"Terminal in the first half of the pseudotime: {named(early)}. If the root is inside a branch, the other "
             "end of that branch looks like a terminal state: choose a root at the end, or remove it with `names=`."
         )
-    tops = [ends.peaks.top, *(split.peak for split in ends.splits)]
-    tops[: len(tips)] = [states.get(name, {}).get("latest", top) for name, top in zip(tips, tops, strict=False)]
-    nodes, edges, position = tree_tables(adata, ordered, ends.tree, ends.splits, tips, tops, pseudotime)
-    branch = ordered.on_cells(ends.tree.branch)
-    edges["n_cells"] = np.bincount(branch, minlength=len(edges))
-    branches = pd.Index(edges["branch"], dtype=object)
-    for name in names.difference(nodes.index):  # given by hand, without a branch of its own
-        potential = ordered.order[states[name]["latest"]]
-        parent, on = edges.loc[branch[latest[names.get_loc(name)]], ["parent", "branch"]]
-        nodes.loc[name] = ["tip", table.loc[name, "cell"], potential, table.loc[name, "pseudotime"]]
-        edges.loc[len(edges)] = [parent, name, on, max(potential - nodes.loc[parent, "potential"], 0.0), 0]
     code = np.full(adata.n_obs, -1)
     for i, state in enumerate(states.values()):
-        code[ordered.cells_of(state["nodes"])] = i
+        code[ordered.cells_of(state.nodes)] = i
     return Fields(
         obs={
             keys.terminal: pd.Categorical.from_codes(code, categories=names),
-            keys.branch: pd.Categorical.from_codes(branch, categories=branches),
+            keys.branch: pd.Categorical.from_codes(branch, categories=pd.Index(edges["branch"], dtype=object)),
             keys.position: ordered.on_cells(position),
-            keys.at_branch_point: ordered.on_cells(ends.tree.between),
+            keys.at_branch_point: ordered.on_cells(between(on_nodes, ordered.firm)),
         },
         parts={"terminal_states": table, "tree": {"nodes": nodes, "edges": edges}},
     )

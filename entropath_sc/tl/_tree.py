@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from ..core.lineages import Split, Tree
+from ..core.branches import Tree
 from ._ordered import Ordered
 
 TRUNK = "trunk"
@@ -16,44 +16,44 @@ def tree_tables(
     adata: AnnData,
     ordered: Ordered,
     tree: Tree,
-    splits: list[Split],
+    advanced: np.ndarray,
     tips: list[str],
-    tops: list[int],
+    peaks: np.ndarray,
     pseudotime: np.ndarray,
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
     """Nodes and edges of the tree, a row a branch, and how far along its branch each node of the graph is."""
-    order = ordered.order
-    tips = tips or ["end"]
-    n_branches = len(tree.parents)
-
-    def leads_to(b: int) -> list[str]:
-        children = np.flatnonzero(tree.parents == b)
-        return [name for child in children for name in leads_to(int(child))] if len(children) else [tips[tree.ends[b]]]
-
-    is_tip = tree.splits < 0
-    child = [tips[tree.ends[b]] if is_tip[b] else f"branch point {int(tree.splits[b]) + 1}" for b in range(n_branches)]
-    last = np.array([tops[tree.ends[b]] if is_tip[b] else splits[tree.splits[b]].saddle for b in range(n_branches)])
+    n_branches, points = len(tree.parents), tree.points(advanced)
+    is_tip = points < 0
+    number = np.cumsum(~is_tip)
+    child = [tips[tree.leads_to[b][0]] if is_tip[b] else f"branch point {number[b]}" for b in range(n_branches)]
+    last = np.array([peaks[tree.leads_to[b][0]] if is_tip[b] else points[b] for b in range(n_branches)])
     at = np.append(ordered.roots[0], last)
     cells = ordered.cells_of(at)
+    # Noise of single cells does not turn a branch around: it ends where it began, or later.
+    first = np.delete(ordered.order, ordered.roots).min()
+    begin, end = np.empty(n_branches), np.empty(n_branches)
+    for b, parent in enumerate(tree.parents):
+        begin[b] = first if parent < 0 else end[parent]
+        end[b] = max(ordered.order[last[b]], begin[b])
+    length = np.maximum(end - begin, np.finfo(float).tiny)
     nodes = pd.DataFrame(
         {
             "kind": ["root", *np.where(is_tip, "tip", "branch point").tolist()],
             "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
-            "potential": order[at],
+            "potential": np.append(ordered.order[at[0]], end),
             "pseudotime": pseudotime[cells],
         },
         index=pd.Index(["root", *child], dtype=object),
     )
-    first = np.delete(order, ordered.roots).min()
-    begin = np.array([first if p < 0 else order[last[p]] for p in tree.parents])
-    length = np.maximum(order[last] - begin, np.finfo(float).tiny)
+    names = [" + ".join(tips[i] for i in leads_to) for leads_to in tree.leads_to]
     edges = pd.DataFrame(
         {
             "parent": ["root" if p < 0 else child[p] for p in tree.parents],
             "child": child,
-            "branch": [TRUNK if b == 0 and n_branches > 1 else " + ".join(leads_to(b)) for b in range(n_branches)],
+            "branch": [TRUNK if b == 0 and n_branches > 1 else name for b, name in enumerate(names)],
             "length": length,
         }
     )
-    position = np.clip((order - begin[tree.branch]) / length[tree.branch], 0.0, 1.0)
+    branch = tree.place(advanced)
+    position = np.clip((ordered.order - begin[branch]) / length[branch], 0.0, 1.0)
     return nodes, edges, position
