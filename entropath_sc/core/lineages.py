@@ -216,7 +216,7 @@ def recovery(
     seed: int,
     report: Report = silent,
 ) -> np.ndarray:
-    """How often each end is found again among most of the nodes at random: a peak on its branch, and decided."""
+    """How often each end is found again among most of the nodes at random: a peak on its branch."""
     tree, advanced = grow(ends.passages, roots, ends.nodes)
     branch = tree.place(advanced)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
@@ -224,14 +224,9 @@ def recovery(
     def found_in(rng: np.random.Generator) -> np.ndarray:
         nodes, part = resampled(graph, roots, rng)
         ensemble = PathEnsemble.of(part, depth)
-        at = np.flatnonzero(np.isin(nodes, roots))
-        least = int(RESAMPLED * END_CELLS)
-        peaks = find_peaks(ensemble.order(at), submatrix(firm, nodes), ensemble.equalised(part), least)
-        kept = [np.flatnonzero(np.isin(nodes, end)) for end in ends.nodes]
-        if not peaks.has_direction or not all(len(end) for end in kept):
-            return np.zeros(len(tips), dtype=bool)
-        again, advanced = grow(np.column_stack([ensemble.first_passages(end) for end in kept]), at, kept)
-        return (again.firmness(advanced, kept) > 0.5) & np.isin(tips, branch[nodes[peaks.nodes]])
+        order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))
+        peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
+        return np.isin(tips, branch[nodes[peaks.nodes]]) & peaks.has_direction
 
     counts = np.zeros(len(tips))
     for i, found in enumerate(as_done(found_in, np.random.default_rng(seed).spawn(n_resamples))):
