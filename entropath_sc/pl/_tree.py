@@ -67,16 +67,17 @@ def tree(
     require(adata.obs, keys.branch, "obs", "ep.tl.terminal_states(adata)")
     require(adata.uns.get(keys.uns, {}), "tree", f"uns[{key!r}]", "ep.tl.terminal_states(adata)")
     nodes, edges = (adata.uns[keys.uns]["tree"][part] for part in ("nodes", "edges"))
-    leads_to = {name: _tips(edges, name) for name in nodes.index}
-    rows = {tip: -float(i) for i, tip in enumerate(leads_to["root"])}
-    row = {name: float(np.mean([rows[tip] for tip in tips])) for name, tips in leads_to.items()}
+    tips = _tips(edges, "root")
+    row = {tip: -float(i) for i, tip in enumerate(tips)}
+    for name in nodes.index[::-1].difference(tips, sort=False):  # half way between those that begin there
+        row[name] = float(np.mean([row[child] for child in edges.loc[edges["parent"] == name, "child"]]))
     own = edges.set_index("branch")["child"]
     branch = adata.obs[keys.branch].astype(str)
     x = adata.obs[keys.pseudotime].to_numpy()
     y = branch.map(own.map(row)).to_numpy(dtype=float)
     own_figure = ax is None
     if ax is None:
-        _, ax = plt.subplots(figsize=(5.0, 1.2 + 0.55 * len(rows)), layout="constrained")
+        _, ax = plt.subplots(figsize=(5.0, 1.2 + 0.55 * len(tips)), layout="constrained")
     at = np.column_stack([x, y + _spread(x, branch.to_numpy())])
     if color is None:
         colors = {name: to_rgb(shade) for name, shade in branch_colors(adata, keys).items()}
@@ -88,13 +89,13 @@ def tree(
         elbow = [time[parent], time[parent], time[child]], [row[parent], row[child], row[child]]
         ax.plot(*elbow, color=BLACK, linewidth=1.2, solid_joinstyle="round")
     ax.scatter(time["root"], row["root"], marker="*", s=180, color=ORANGE, edgecolor="white", zorder=5)
-    ends = {name: (time[name], row[name]) for name in ["root", *rows]}
+    ends = {name: (time[name], row[name]) for name in ["root", *tips]}
     label_ends(ax, "root", ends, own_figure)
     ax.spines[["left", "top", "right"]].set_visible(False)
     ax.spines["bottom"].set_bounds(0, 1)
     low, high = ax.get_xlim()
     ax.set_xlabel("pseudotime", x=(0.5 - low) / (high - low))
-    ax.set(xticks=[0, 0.5, 1], yticks=[], ylim=(-len(rows) + 0.45, 0.55))
+    ax.set(xticks=[0, 0.5, 1], yticks=[], ylim=(-len(tips) + 0.45, 0.55))
     return _finished(ax, show, return_fig)
 
 
