@@ -14,6 +14,8 @@ import entropath_sc as ep
 from entropath_sc.core import branches, lineages, sparse
 from entropath_sc.core.ensemble import PathEnsemble
 
+NONE = np.empty(0, dtype=int)
+
 
 def branched(trunk: int, arms: tuple[int, ...]) -> tuple[sp.csr_matrix, list[np.ndarray]]:
     """A trunk of nodes in a row, and arms that begin at its last node; the nodes of each arm, outward."""
@@ -122,7 +124,7 @@ def test_the_ways_to_two_ends_part_at_the_branch_point():
     ensemble = PathEnsemble.of(graph_of(A), 5.0)
     ends = [arm[-1:] for arm in arms]
     passages = np.column_stack([ensemble.first_passages(end) for end in ends])
-    tree, advanced = branches.grow(passages, np.array([0]), ends)
+    tree, advanced = branches.grow(passages, np.array([0]), ends, NONE)
     to_point = ensemble.first_passages(np.array([7]))[0]
     G = np.linalg.inv(np.diag(ensemble.degree) - ensemble.weights.toarray()).diagonal()
     own = 0.5 * np.log(G / G[7])
@@ -130,14 +132,34 @@ def test_the_ways_to_two_ends_part_at_the_branch_point():
         both = 0.5 * (advanced[arm[:-1], i] + advanced[arm[:-1], i - 1])
         np.testing.assert_allclose(both, to_point + own[arm[:-1]], rtol=1e-6)
     past = np.concatenate(arms)
-    height = branches.heights(advanced, ends)[~np.eye(3, dtype=bool)]
+    height = branches.heights(advanced, ends, NONE)[~np.eye(3, dtype=bool)]
     for found in (*height, *tree.height[np.isfinite(tree.height)]):
         assert to_point + own[past].min() < found < to_point + own[past].max()
-    assert tree.points(advanced)[0] == 7
+    assert tree.points(advanced, NONE)[0] == 7
     branch = tree.place(advanced)
     for i, arm in enumerate(arms):
         assert (branch[arm[1:]] == tree.tip(i)).all()
     assert (branch[:7] == 0).all()
+
+
+def test_other_parts_and_outliers_do_not_move_a_branch_point():
+    """A part that a bridge joins to an arm has decided as that arm has, and is far from everything."""
+    A, arms = branched(8, (30, 20))
+    n, outliers = A.shape[0], 3
+    part, _ = branched(40, (60, 60))
+    joined = sp.block_diag([A, sp.csr_matrix((outliers, outliers)), part]).tolil()
+    for at, node in zip(arms[0][10:], range(n, n + outliers), strict=False):
+        joined[at, node] = joined[node, at] = 1e-6
+    joined[arms[0][20], n + outliers] = joined[n + outliers, arms[0][20]] = 1e-9
+    ends = [arm[-1:] for arm in arms]
+    found = []
+    for affinity, apart in ((A, NONE), (joined.tocsr(), np.arange(n + outliers, joined.shape[0]))):
+        ensemble = PathEnsemble.of(graph_of(affinity), 5.0)
+        passages = np.column_stack([ensemble.first_passages(end) for end in ends])
+        tree, advanced = branches.grow(passages, np.array([0]), ends, apart)
+        assert tree.points(advanced, apart)[0] == 7
+        found.append(tree.height[0])
+    assert found[1] == pytest.approx(found[0], abs=0.2)
 
 
 def test_a_tree_joins_first_what_parts_last():
@@ -151,17 +173,17 @@ def test_a_tree_joins_first_what_parts_last():
     ends = [np.array([54]), other[-1:], np.array([69])]
     ensemble = PathEnsemble.of(graph_of(A.tocsr()), 5.0)
     passages = np.column_stack([ensemble.first_passages(end) for end in ends])
-    tree, advanced = branches.grow(passages, np.array([0]), ends)
+    tree, advanced = branches.grow(passages, np.array([0]), ends, NONE)
     assert tree.leads_to[0] == [0, 1, 2]
     assert [0, 2] in tree.leads_to
-    assert tree.points(advanced)[[0, tree.leads_to.index([0, 2])]].tolist() == [5, arm[-1]]
+    assert tree.points(advanced, NONE)[[0, tree.leads_to.index([0, 2])]].tolist() == [5, arm[-1]]
     branch = tree.place(advanced)
     assert (branch[arm[1:-1]] == tree.leads_to.index([0, 2])).all()
     edges = branches.between(branch, A.tocsr())
     assert np.flatnonzero(edges).tolist() == sorted(
         {int(i) for i, j in zip(*A.nonzero(), strict=True) if branch[i] != branch[j]}
     )
-    single = branches.tree_of(advanced[:, :1], ends[:1], np.zeros((1, 1)))
+    single = branches.tree_of(advanced[:, :1], ends[:1], NONE, np.zeros((1, 1)))
     assert (single.parents.tolist(), single.leads_to) == ([-1], [[0]])
     assert (single.place(advanced[:, :1]) == 0).all()
 

@@ -28,27 +28,32 @@ def passages_from(passages: np.ndarray, roots: np.ndarray) -> np.ndarray:
     return -logsumexp(-passages[roots], axis=0) + np.log(len(roots))
 
 
-def heights(advanced: np.ndarray, ends: list[np.ndarray]) -> np.ndarray:
+def heights(advanced: np.ndarray, ends: list[np.ndarray], apart: np.ndarray) -> np.ndarray:
     """How far from the root the ways to two ends part, for each pair of ends."""
     K = advanced.shape[1]
     found = np.zeros((K, K))
     for i in range(K):
         for j in range(i):
-            found[i, j] = found[j, i] = parting(advanced[:, i], advanced[:, j], np.append(ends[i], ends[j]))
+            silent = np.concatenate([ends[i], ends[j], apart])
+            found[i, j] = found[j, i] = parting(advanced[:, i], advanced[:, j], silent)
     return found
 
 
-def parting(one: np.ndarray, other: np.ndarray, arrived: np.ndarray) -> float:
+def parting(one: np.ndarray, other: np.ndarray, silent: np.ndarray) -> float:
     """How far from the root two ways part, by how far each node has come on either.
 
-    On a tree the mean of both is this height at every node past the branch point. Nodes count as far as they have
-    decided between the two; those of the ends themselves, where paths have arrived, do not.
+    On a tree the mean of both is this height at every node past the branch point. So it is the median of that mean,
+    where nodes count as far as they have decided between the two. ``silent`` ones do not count: the ends, where paths
+    have arrived, and other parts of the graph.
     """
     weight = decided(one, other) ** 2
-    weight[arrived] = 0.0
-    total = weight.sum()
-    # Ends that no other node can tell apart part where they are.
-    return float(0.5 * weight @ (one + other) / total) if total > 0 else float(max(one.max(), other.max()))
+    weight[silent] = 0.0
+    if not weight.any():  # ends that no other node can tell apart part where they are
+        return float(max(one.max(), other.max()))
+    mean = 0.5 * (one + other)
+    upward = np.argsort(mean)
+    total = np.cumsum(weight[upward])
+    return float(mean[upward[np.searchsorted(total, 0.5 * total[-1])]])
 
 
 def decided(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -94,12 +99,14 @@ class Tree:
             branch[nodes[past]] = np.array(self.children(int(b)))[sides[past].argmax(axis=1)]
         return branch
 
-    def points(self, advanced: np.ndarray) -> np.ndarray:
-        """The node nearest to the branch point of each branch; -1 for the branch of an end."""
+    def points(self, advanced: np.ndarray, apart: np.ndarray) -> np.ndarray:
+        """The node nearest to the branch point of each branch, none of those ``apart``; -1 for the branch of an end."""
         found = np.full(len(self.height), -1)
         for b in np.flatnonzero(np.isfinite(self.height)):
             one, other = self.sides(advanced, int(b)).T
-            found[b] = (np.abs(0.5 * (one + other) - self.height[b]) + 0.5 * np.abs(one - other)).argmin()
+            far = np.abs(0.5 * (one + other) - self.height[b]) + 0.5 * np.abs(one - other)
+            far[apart] = np.inf
+            found[b] = far.argmin()
         return found
 
     def firmness(self, advanced: np.ndarray, ends: list[np.ndarray]) -> np.ndarray:
@@ -118,10 +125,10 @@ class Tree:
         return found
 
 
-def tree_of(advanced: np.ndarray, ends: list[np.ndarray], height: np.ndarray) -> Tree:
+def tree_of(advanced: np.ndarray, ends: list[np.ndarray], apart: np.ndarray, height: np.ndarray) -> Tree:
     """The tree of ends whose ways part at these heights, pair by pair: those that part last are joined first.
 
-    Where two groups of ends are joined, all nodes past that branch point say how high it is.
+    Where two groups of ends are joined, all nodes past that branch point say how high it is, but for those ``apart``.
     """
     from scipy.cluster.hierarchy import linkage  # not loaded by scanpy
 
@@ -141,28 +148,31 @@ def tree_of(advanced: np.ndarray, ends: list[np.ndarray], height: np.ndarray) ->
             groups += pairs[group - K]
             parents += [b, b]
             one, other = (advanced[:, members[part]].max(axis=1) for part in pairs[group - K])
-            height[b] = parting(one, other, np.concatenate([ends[i] for i in members[group]]))
+            height[b] = parting(one, other, np.concatenate([apart, *(ends[i] for i in members[group])]))
     return Tree(np.array(parents), [members[group] for group in groups], height)
 
 
-def grow(passages: np.ndarray, roots: np.ndarray, ends: list[np.ndarray]) -> tuple[Tree, np.ndarray]:
-    """The tree from the roots to the ends, from the passages to each, and how far nodes have come on it."""
+def grow(passages: np.ndarray, roots: np.ndarray, ends: list[np.ndarray], apart: np.ndarray) -> tuple[Tree, np.ndarray]:
+    """The tree from the roots to the ends, from the passages to each, and how far nodes have come on it.
+
+    Nodes ``apart`` are in parts of the graph that only bridges join to it.
+    """
     advanced = advance(passages, roots)
-    return tree_of(advanced, ends, heights(advanced, ends)), advanced
+    return tree_of(advanced, ends, apart, heights(advanced, ends, apart)), advanced
 
 
 def firm_ends(
-    advanced: np.ndarray, ends: list[np.ndarray], n_ends: int | None = None
+    advanced: np.ndarray, ends: list[np.ndarray], apart: np.ndarray, n_ends: int | None = None
 ) -> tuple[np.ndarray, tuple[int, float] | None]:
     """The ends whose nodes have decided for them, and the last end that was left out, with how far its nodes have.
 
     Of the ends whose nodes are more undecided than decided, the last (in the order given, the least persistent) is left
     out, and the others are asked again, until all are decided, or ``n_ends`` are left.
     """
-    kept, height, nearly = np.arange(len(ends)), heights(advanced, ends), None
+    kept, height, nearly = np.arange(len(ends)), heights(advanced, ends, apart), None
     while True:
         of_kept = advanced[:, kept], [ends[i] for i in kept]
-        firmness = tree_of(*of_kept, height[np.ix_(kept, kept)]).firmness(*of_kept)
+        firmness = tree_of(*of_kept, apart, height[np.ix_(kept, kept)]).firmness(*of_kept)
         undecided = np.flatnonzero(firmness <= 0.5)
         if len(kept) <= (n_ends or 1) or (n_ends is None and not len(undecided)):
             return kept, nearly

@@ -176,12 +176,14 @@ def induced(graph: Graph, nodes: np.ndarray) -> Graph:
 class Ends:
     """Ends of an order: the peak of each, the nodes that stand for it, and the passages to these.
 
-    ``nearly`` is the last peak that was left out, with how far its nodes have decided for it.
+    ``apart`` are the nodes of other parts of the graph, and ``nearly`` is the last peak that was left out, with how far
+    its nodes have decided for it.
     """
 
     peaks: np.ndarray
     nodes: list[np.ndarray]
     passages: np.ndarray
+    apart: np.ndarray
     nearly: tuple[int, float] | None
 
 
@@ -197,11 +199,12 @@ def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: i
             taken.update(near.tolist())
             chosen.append(i)
     passages = np.column_stack(in_threads(ensemble.first_passages, nodes))
-    kept, nearly = firm_ends(advance(passages, roots), nodes, n_ends)
+    kept, nearly = firm_ends(advance(passages, roots), nodes, peaks.left_out, n_ends)
     return Ends(
         peaks.nodes[chosen][kept],
         [nodes[i] for i in kept],
         passages[:, kept],
+        peaks.left_out,
         None if nearly is None else (int(peaks.nodes[chosen[nearly[0]]]), nearly[1]),
     )
 
@@ -217,7 +220,7 @@ def recovery(
     report: Report = silent,
 ) -> np.ndarray:
     """How often each end is found again among most of the nodes at random: a peak on its branch."""
-    tree, advanced = grow(ends.passages, roots, ends.nodes)
+    tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
 

@@ -78,12 +78,13 @@ def repeat_order(
     tree: Tree | None,
     branch: np.ndarray,
     ends: list[np.ndarray],
+    apart: np.ndarray,
     seed: int,
     report: Report = silent,
 ) -> Repeats:
     """Order, fates and branches from each of the roots, among most of the nodes at random.
 
-    ``tree`` is that of the ``ends``, and ``branch`` the branch of each node on it.
+    ``tree`` is that of the ``ends``, and ``branch`` the branch of each node on it. Nodes ``apart`` are in other parts.
     """
     n, K = graph.n_nodes, len(ends)
     pseudotime, fates, same = Spread((n,)), Spread((n, max(K, 1))), Spread((n,))
@@ -98,7 +99,7 @@ def repeat_order(
         if tree is not None and all(len(end) for end in kept):
             passages = np.column_stack([ensemble.first_passages(end) for end in kept])
             repeat.fates = lineages.fates(passages, passages_from(passages, at), np.full(K, 1.0 / K))
-            other, advanced = grow(passages, at, kept)
+            other, advanced = grow(passages, at, kept, np.flatnonzero(np.isin(nodes, apart)))
             same_ends = np.array([[a == b for b in other.leads_to] for a in tree.leads_to])
             repeat.same_branch = same_ends[branch[nodes], other.place(advanced)]
             repeat.found = other.firmness(advanced, kept) > 0.5

@@ -150,7 +150,7 @@ def _share_past_root(ordered: Ordered, ends: Ends) -> float:
     """Of all paths between both sides of the first branch point, the share that comes past the root's neighbours."""
     if len(ends.peaks) < 2 or not ordered.peaks.has_direction:
         return 0.0
-    tree, _ = grow(ends.passages, ordered.roots, ends.nodes)
+    tree, _ = grow(ends.passages, ordered.roots, ends.nodes, ends.apart)
     one, other = (int(ends.peaks[tree.leads_to[child][0]]) for child in tree.children(0))
     around = ordered.nearest(int(ordered.roots[0]), np.arange(len(ordered.order)))
     ensemble = ordered.ensemble.undirected

@@ -86,13 +86,14 @@ def stability(
             tips = states.cat.categories.to_numpy(dtype=object)
             ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in tips]
             passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
-            tree, advanced = grow(passages, ordered.roots, ends)
+            tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
             branch = tree.place(advanced)
         near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))
         roots = ordered.roots if len(ordered.roots) > 1 else None
         chosen = [near[r % len(near)][None] if roots is None else roots for r in range(n_repeats)]
+        apart = ordered.peaks.left_out
         found = repeat_order(
-            graph, ordered.ensemble.depth, ordered.order, chosen, tree, branch, ends, random_state, report
+            graph, ordered.ensemble.depth, ordered.order, chosen, tree, branch, ends, apart, random_state, report
         )
         moved = _moved(adata, keys, ordered, n_repeats, random_state, report)
     columns: dict[str, np.ndarray | None] = {keys.pseudotime_sd: ordered.on_cells(found.pseudotime_sd)}

@@ -177,7 +177,7 @@ def _found(
             f"n_states={n_states}, but the pseudotime has only {len(ends.nodes)} peaks. Ask for fewer, or name cells "
             "by hand: `terminal={'name': barcode}`."
         )
-    tree, advanced = grow(ends.passages, roots, ends.nodes)
+    tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
     again = recovery(graph, ordered.ensemble.depth, roots, firm, ends, n_resamples, seed, report)
     return {
@@ -283,7 +283,8 @@ def _fields(adata: AnnData, keys: Keys, ordered: Ordered, states: dict[str, Stat
     latest = ordered.peaks.nodes[:1]
     drawn = states or {"end": State(int(latest[0]), latest, ordered.ensemble.first_passages(latest))}
     ends, peaks = [state.nodes for state in drawn.values()], np.array([state.peak for state in drawn.values()])
-    tree, advanced = grow(np.column_stack([state.passages for state in drawn.values()]), ordered.roots, ends)
+    passages = np.column_stack([state.passages for state in drawn.values()])
+    tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
     nodes, edges, position = tree_tables(adata, ordered, tree, advanced, list(drawn), peaks, pseudotime)
     on_nodes = tree.place(advanced)
     branch = ordered.on_cells(on_nodes)

@@ -22,7 +22,7 @@ def tree_tables(
     pseudotime: np.ndarray,
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
     """Nodes and edges of the tree, a row a branch, and how far along its branch each node of the graph is."""
-    n_branches, points = len(tree.parents), tree.points(advanced)
+    n_branches, points = len(tree.parents), tree.points(advanced, ordered.peaks.left_out)
     is_tip = points < 0
     number = np.cumsum(~is_tip)
     child = [tips[tree.leads_to[b][0]] if is_tip[b] else f"branch point {number[b]}" for b in range(n_branches)]
