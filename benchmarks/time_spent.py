@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "profile.md"
 
 # Functions that are timed, by the name of their row. What a tool does besides is its own row.
 PARTS = {
-    "marks of the positions": ["tl._graphs.fingerprint", "tl._nodes.fingerprint"],
+    "marks of the positions": ["tl._graphs.content", "tl._nodes.content"],
     "marks of the rows": ["tl._embedding.row_marks", "tl._pseudotime.row_marks"],
     "choice of landmarks": ["core.pipeline.choose"],
     "nearest landmarks of all cells": ["core.cells.Nodes.nearest"],

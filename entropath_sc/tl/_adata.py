@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,15 +236,6 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     # Other barcodes may name several cells: that is no concern here.
     at = dict(zip(adata.obs_names[found], found, strict=True))
     return np.array([at[barcode] for barcode in barcodes])
-
-
-def fingerprint(*arrays: np.ndarray) -> str:
-    """By which the content of arrays is recognised, in their order."""
-    found = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return found.hexdigest()
 
 
 def storable(value: Any) -> Any:
