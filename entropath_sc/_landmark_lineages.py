@@ -14,9 +14,9 @@ from ._keys import Keys
 from ._store import Codes, write_table
 from .core.graph import Graph
 from .core.pipeline import Order, between
-from .tl._adata import fingerprint
 from .tl._blocks import BlockedCells
 from .tl._fates import fate_fields, fates
+from .tl._marks import fingerprint
 from .tl._terminal_states import terminal_states
 
 

@@ -19,7 +19,6 @@ from entropath_sc.core.depth import (
     MAX_DEPTH,
     agreement,
     entropy_knee,
-    equalised_spectrum,
     find_knee,
     von_neumann_entropy,
 )
@@ -54,15 +53,6 @@ def test_knee_of_two_lines_is_their_meeting():
 def test_singular_values_are_those_of_an_svd():
     T = transition_matrix(weighted_graph(60), perron_pair(weighted_graph(60)).log_psi)
     np.testing.assert_allclose(singular_values(T), np.linalg.svd(T.toarray(), compute_uv=False), atol=1e-7)
-
-
-def test_the_spectrum_of_the_equalised_walk():
-    graph = graph_of(weighted_graph(60))
-    ensemble = PathEnsemble.of(graph, 10.0)
-    B = np.diag(ensemble.scale) @ (graph.affinity.toarray() + np.eye(60)) @ np.diag(ensemble.scale)
-    found = equalised_spectrum(graph, ensemble)
-    np.testing.assert_allclose(found, np.linalg.svd(B, compute_uv=False), atol=1e-5)
-    assert found[0] == pytest.approx(1.0, abs=1e-5)  # rows sum to one
 
 
 def test_knee_reports_where_it_lies_on_shorter_curves():

@@ -7,12 +7,11 @@ import weakref
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 
 import entropath_sc as ep
 from entropath_sc.core import nodes
-from entropath_sc.tl import _nodes, _reference
+from entropath_sc.tl import _marks, _nodes, _reference
 
 
 @pytest.fixture
@@ -93,7 +92,19 @@ def test_rows_are_marked_alike_in_blocks_of_any_size(monkeypatch):
     adata = ep.datasets.branching(n_cells=60, n_genes=40)
     values = np.arange(60.0)
     table = np.column_stack([adata.obsm["X_pca"], values])
-    expected = pd.util.hash_pandas_object(pd.DataFrame(table), index=False).to_numpy()
+    words = np.ascontiguousarray(table).view(np.uint32).tolist()
+    weights = [int(_marks._BASE) ** (j + 1) for j in range(len(words[0]))]
+    expected = [sum(w * x for w, x in zip(weights, row, strict=True)) % 2**64 for row in words]
     for block in (7, 1000):
-        monkeypatch.setattr(_reference, "_BLOCK", block)
+        monkeypatch.setattr(_marks, "_BLOCK", block)
         np.testing.assert_array_equal(_reference.row_marks(adata, "X_pca", None, values), expected)
+
+
+def test_any_changed_number_changes_the_mark_of_its_row():
+    X = np.random.default_rng(0).normal(size=(400, 20)).astype(np.float32)
+    changed = X.copy()
+    row, column = np.arange(400), np.arange(400) % 20
+    changed[row, column] = np.nextafter(changed[row, column], np.float32(np.inf))
+    changed[:20] = -X[:20]
+    assert not (_marks.mark_rows(X) == _marks.mark_rows(changed)).any()
+    assert len(np.unique(np.append(_marks.mark_rows(X), _marks.mark_rows(changed)))) == 800

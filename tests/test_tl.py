@@ -72,6 +72,7 @@ def test_all_documented_fields_are_set(cells):
     depth = cells.uns["entropath"]["depth"]
     assert len(depth["depths"]) == len(depth["agreement"])
     assert depth["chosen"] in depth["depths"]
+    assert "knee" not in depth  # it is of the paper's walk
     assert cells.uns["entropath"]["pseudotime"]["on"] == "cells"
     assert cells.uns["entropath"]["pseudotime"]["depth"] == depth["chosen"]
 

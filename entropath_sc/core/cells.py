@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -34,21 +36,20 @@ class Cells:
 
     def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
         """The sum over all cells of a function of their nearest nodes and the distances to them."""
-        return function(*self._nearest(nodes))
+        return functools.reduce(operator.add, self._in_blocks(nodes, function))
 
     def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str) -> Any:
         """A function of the nearest nodes of each cell and the distances to them, a row a cell."""
-        indices, distances = self._nearest(nodes)
-
-        def of(some: slice) -> np.ndarray:
-            return function(indices[some], distances[some])
-
-        # Blocks of cells, whose temporary arrays fit into the cache.
-        return np.concatenate(in_threads(of, gen_batches(len(indices), _BLOCK)))
+        return np.concatenate(self._in_blocks(nodes, function))
 
     def assignment(self, nodes: Nodes) -> np.ndarray:
         """The nearest node of each cell."""
         return np.asarray(self.map(nodes, _nearest_alone, 1, np.int32, "assignment"))[:, 0]
+
+    def _in_blocks(self, nodes: Nodes, function: Callable[..., Any]) -> list[Any]:
+        """A function of the nearest nodes, for blocks of cells whose temporary arrays fit into the cache."""
+        indices, distances = self._nearest(nodes)
+        return in_threads(lambda some: function(indices[some], distances[some]), gen_batches(len(indices), _BLOCK))
 
     def _nearest(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
         if self._searched is None or not self._searched[0].is_searched_as(nodes):

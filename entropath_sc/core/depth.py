@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import SuperLU, splu
 from scipy.stats import rankdata
 
 from .ensemble import PathEnsemble
@@ -74,35 +74,30 @@ def eigenvalues(symmetric: np.ndarray) -> np.ndarray:
     return scipy.linalg.eigvalsh(symmetric.T, overwrite_a=True, check_finite=False, driver="evr")
 
 
-def equalised_spectrum(graph: Graph, ensemble: PathEnsemble) -> np.ndarray:
-    """Singular values of the equalised walk, whose Perron vector is flat, in single precision."""
-    s = ensemble.scale.astype(np.float32)
-    B = graph.affinity.astype(np.float32).toarray()
-    B.flat[:: len(B) + 1] += 1.0
-    B *= s[:, None] * s[None, :]
-    return np.sort(np.abs(eigenvalues(B)))[::-1]
-
-
-@on_one_blas_thread
 def agreement(graph: Graph, depth: float) -> tuple[np.ndarray, np.ndarray]:
     """Depths around the chosen one, and how alike they rank all nodes as seen from some: the mean rank correlation."""
     n = graph.n_nodes
     sources = np.unique(np.linspace(0, n - 1, min(N_SOURCES, n)).astype(int))
+    # The order of elimination takes most of the time, and depends only on which nodes are joined.
+    order = np.argsort(_factors(_system(graph, depth), "MMD_AT_PLUS_A").perm_c)
+    ends = (order[:, None] == sources).astype(np.float64)
+
+    def ranks(tau: float) -> np.ndarray:
+        """All nodes ranked by the weights of their paths to each source, as columns."""
+        return rankdata(_factors(_system(graph, tau)[order][:, order], "NATURAL").solve(ends), axis=0)
+
     depths = depth * COMPARED
-    ranks = in_threads(lambda tau: rankdata(_seen_from(graph, sources, float(tau)), axis=0), depths)
-    chosen = ranks[len(ranks) // 2]
-    return depths, np.array([np.mean([_correlation(a, b) for a, b in zip(r.T, chosen.T, strict=True)]) for r in ranks])
+    found = in_threads(ranks, depths.tolist())
+    chosen = found[len(found) // 2]
+    return depths, np.array([np.mean([_correlation(a, b) for a, b in zip(r.T, chosen.T, strict=True)]) for r in found])
 
 
-def _seen_from(graph: Graph, sources: np.ndarray, depth: float) -> np.ndarray:
-    """Weights of the paths from all nodes to each source, as columns."""
-    N = PathEnsemble.of(graph, depth).normalised()
-    ends = np.zeros((graph.n_nodes, len(sources)))
-    ends[sources, np.arange(len(sources))] = 1.0
-    factors = splu(
-        (sp.eye_array(graph.n_nodes) - N).tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
-    )
-    return factors.solve(ends)
+def _system(graph: Graph, depth: float) -> sp.csr_array:
+    return sp.csr_array(sp.eye_array(graph.n_nodes) - PathEnsemble.of(graph, depth).normalised())
+
+
+def _factors(system: sp.csr_array, order: str) -> SuperLU:
+    return splu(system.tocsc(), permc_spec=order, options={"SymmetricMode": True})
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

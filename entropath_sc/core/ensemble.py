@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse.csgraph import dijkstra
 from scipy.special import logsumexp, softmax
+from sklearn.utils import gen_batches
 
 from .graph import Graph
+from .inverse import invert
 from .kernel import Kernel
 from .nodes import SAME_PLACE
-from .parallel import on_one_blas_thread
+from .parallel import in_threads
 from .potential import circular_flow
 from .stages import solve_in_stages, sum_in_stages
 
@@ -31,6 +32,9 @@ LARGEST_COST = 600.0
 
 # Numerical: nodes that paths longer than the range of floats are added up through.
 N_WAYPOINTS = 64
+
+# Rows of a matrix that a thread takes at a time, so that temporary arrays fit into the cache.
+_ROWS = 64
 
 # Over how many nearest nodes a node's own noise is averaged. Not varied; that half of it is taken off was compared with
 # none and with all of it on marrow and on generated manifolds of seed 100.
@@ -187,26 +191,21 @@ class PathEnsemble:
         sums = np.bincount(rows, arriving, minlength=len(passages)) / self.degree
         return float(np.abs(sums - 1.0)[passages > 0].max(initial=0.0))
 
-    @on_one_blas_thread
     def free_energies(self) -> np.ndarray:
-        """D_ij = ½ log(G_ii G_jj) - log G_ij between all nodes, with G = (Δ - W)⁻¹: a metric that adds up through cuts.
+        """D_ij = ½ log(G_ii G_jj) - log G_ij for all nodes, with G = (Δ - W)⁻¹: a metric that adds up through cuts."""
+        G = (-self.normalised()).toarray()
+        G.flat[:: len(G) + 1] += 1.0
+        invert(G)
+        tiny, own, D = np.finfo(float).tiny, 0.5 * np.log(2.0 * G.diagonal()), np.empty_like(G)
 
-        In the Cholesky factors of such a matrix only the diagonal is a difference, so that also the smallest entries of
-        its inverse are accurate relative to themselves.
-        """
-        system = (-self.normalised()).toarray(order="F")
-        system.flat[:: len(system) + 1] += 1.0
-        factor, _ = dpotrf(system, lower=1, overwrite_a=1)
-        half, _ = dpotri(factor, lower=1, overwrite_c=1)
-        G = half.T + half  # zeros above the diagonal, which counts twice
-        G.flat[:: len(G) + 1] *= 0.5
-        beyond = G < np.finfo(float).tiny
-        log_G = np.log(np.maximum(G, np.finfo(float).tiny, out=G), out=G)
-        own = 0.5 * log_G.diagonal()
-        D = own[:, None] + own[None, :]
-        np.maximum(np.subtract(D, log_G, out=D), 0.0, out=D)
+        def energies(some: slice) -> None:
+            # Exactly symmetric, and twice as large, which makes no difference.
+            log_G = np.log(np.maximum(G[some] + G.T[some], tiny))
+            np.maximum(own[some, None] + own[None, :] - log_G, 0.0, out=D[some])
+
+        in_threads(energies, gen_batches(len(G), _ROWS))
         np.fill_diagonal(D, 0.0)
-        return _through_waypoints(D, np.tril(beyond)) if beyond.any() else D
+        return _through_waypoints(D, np.tril(G < tiny)) if G.min() < tiny else D
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
@@ -238,9 +237,18 @@ def without_own_noise(D: np.ndarray) -> np.ndarray:
     What sets a node apart from its own neighbourhood is mostly noise, and is in all its dissimilarities alike.
     """
     k = min(N_NOISE, len(D) - 1)
-    # The zero on the diagonal is among the smallest.
-    own = 0.5 * np.partition(D, k, axis=1)[:, : k + 1].sum(axis=1) / max(k, 1)
-    reduced = np.maximum(D - own[:, None] - own[None, :], 0.0)
+    reduced = np.empty_like(D)
+
+    def noise(some: slice) -> np.ndarray:
+        # The zero on the diagonal is among the smallest.
+        return 0.5 * np.partition(D[some], k, axis=1)[:, : k + 1].sum(axis=1) / max(k, 1)
+
+    own = np.concatenate(in_threads(noise, gen_batches(len(D), _ROWS)))
+
+    def reduce(some: slice) -> None:
+        np.maximum(D[some] - own[some, None] - own[None, :], 0.0, out=reduced[some])
+
+    in_threads(reduce, gen_batches(len(D), _ROWS))
     np.fill_diagonal(reduced, 0.0)
     return reduced
 

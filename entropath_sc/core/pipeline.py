@@ -12,12 +12,11 @@ from scipy.stats import rankdata
 from . import layout as layouts
 from . import paper
 from .cells import Cells
-from .depth import Knee, agreement, entropy_knee, equalised_spectrum
+from .depth import Knee, agreement
 from .ensemble import PathEnsemble, without_own_noise
 from .graph import Graph
 from .landmarks import Landmarks, choose, compressed_graph, joined_graph, knn_graph
 from .nodes import Nodes, SoftAssignment
-from .parallel import in_threads
 from .progress import Report, silent
 
 SCALINGS = ("minmax", "rank")
@@ -79,15 +78,15 @@ def landmark_graph(
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The depth that was used, the paper's knee, and how alike other depths rank the nodes (none for the paper).
+    """The depth that was used, and how alike other depths rank the nodes.
 
-    ``residual`` is the relative error of the paper's walk.
+    The paper's walk has a ``knee`` instead, and the relative error of the walk as ``residual``.
     """
 
     depth: float
-    knee: Knee
-    depths: np.ndarray
-    agreement: np.ndarray
+    depths: np.ndarray | None = None
+    agreement: np.ndarray | None = None
+    knee: Knee | None = None
     residual: float | None = None
 
 
@@ -106,14 +105,12 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
         perron, knee = paper.walk_of(graph)
         depth = float(knee.depth if settings.depth == "knee" else settings.depth)
         D = paper.free_energies(graph, perron, depth, heat=settings.walk == "heat")
-        return D, Diagnostics(depth, knee, np.empty(0), np.empty(0), perron.residual)
+        return D, Diagnostics(depth, knee=knee, residual=perron.residual)
     depth = float(settings.depth)
     # Arrows say in which order cells come, not how far apart they are: on a cycle, all are equally far there and back.
     graph = graph.undirected
-    ensemble = PathEnsemble.of(graph, depth)
-    jobs = (ensemble.free_energies, lambda: equalised_spectrum(graph, ensemble))
-    D, spectrum = in_threads(lambda job: job(), jobs)
-    return without_own_noise(D), Diagnostics(depth, entropy_knee(spectrum), *agreement(graph, depth))
+    D = PathEnsemble.of(graph, depth).free_energies()
+    return without_own_noise(D), Diagnostics(depth, *agreement(graph, depth))
 
 
 def embed(

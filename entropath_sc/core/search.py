@@ -12,7 +12,7 @@ from .parallel import over_rows, serialized, thread_pools
 from .progress import Report, silent
 
 # Cells a block, large enough for an efficient product, and small enough for the cache.
-BLOCK_CELLS = 256
+BLOCK_CELLS = 128
 # Cells between two reports of progress.
 REPORT_CELLS = 65_536
 # The minima of groups of this many scores bound the k-th smallest score. An odd number keeps rows of scores from being

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.sparse.linalg import LinearOperator, bicgstab, cg
 
 from .parallel import on_one_blas_thread
 
 # Conjugate gradients are accurate relative to the largest entry: entries above this fraction of it are kept, and the
 # rest is solved again with them as its boundary.
 TRUST = 1e-6
-RESIDUAL = 1e-13
+RESIDUAL = 1e-14
 MOST_STEPS = 20_000
 
 
@@ -26,6 +26,7 @@ def solve_in_stages(
     """
     log_f = log_f.copy()
     known = np.isfinite(log_f)
+    guess, guess_shift = np.zeros(np.count_nonzero(~known)), 0.0
     while not known.all() if among is None else np.count_nonzero(known[among]) < enough:
         unknown = np.flatnonzero(~known)
         rows = N[unknown]
@@ -35,10 +36,15 @@ def solve_in_stages(
         b = inflow @ np.exp(np.minimum(boundary - shift, 0.0))
         shift, b = shift + np.log(b.max()), b / b.max()
         system = LinearOperator(inner.shape, matvec=lambda v, M=inner: v - M @ v, dtype=np.float64)
-        f, _ = cg(system, b, rtol=RESIDUAL, maxiter=MOST_STEPS)
+        # What the last stage found here is about right, unless it is beyond its precision.
+        with np.errstate(over="ignore", invalid="ignore"):
+            guess = guess * np.exp(guess_shift - shift)
+            start = guess if np.linalg.norm(b - system @ guess) < np.linalg.norm(b) else None
+        f, _ = cg(system, b, start, rtol=RESIDUAL, maxiter=MOST_STEPS)
         kept = f > TRUST * f.max()
         log_f[unknown[kept]] = np.log(f[kept]) + shift
         known[unknown[kept]] = True
+        guess, guess_shift = f[~kept], shift
     return log_f
 
 
@@ -56,19 +62,29 @@ def sum_in_stages(P: sp.csr_matrix, cost: np.ndarray, targets: np.ndarray) -> tu
     while not known.all():
         unknown = np.flatnonzero(~known)
         rows, costly_rows = P[unknown], costly[unknown]
-        inflow, inner, costly_inner = rows[:, known], rows[:, unknown], costly_rows[:, unknown]
+        inflow, inner = rows[:, known], rows[:, unknown]
         shift = log_f[known][np.unique(inflow.indices)].max()
-        f = np.exp(np.minimum(log_f[known] - shift, 0.0))
-        term, h_term = inflow @ f, inflow @ (f * mean[known]) + costly_rows[:, known] @ f
-        scale = term.max()
-        shift, term, h_term = shift + np.log(scale), term / scale, h_term / scale
-        f, h = term.copy(), h_term.copy()
-        while term.max() > RESIDUAL * f.max():
-            term, h_term = inner @ term, inner @ h_term + costly_inner @ term
-            f += term
-            h += h_term
+        f_known = np.exp(np.minimum(log_f[known] - shift, 0.0))
+        b = inflow @ f_known
+        scale = b.max()
+        f = _series(inner, b / scale)
+        paid = inflow @ (f_known * mean[known]) + costly_rows[:, known] @ f_known
+        h = _series(inner, paid / scale + costly_rows[:, unknown] @ f)
         kept = f > TRUST * f.max()
-        log_f[unknown[kept]] = np.log(f[kept]) + shift
+        log_f[unknown[kept]] = np.log(f[kept]) + shift + np.log(scale)
         mean[unknown[kept]] = h[kept] / f[kept]
         known[unknown[kept]] = True
     return log_f, mean
+
+
+def _series(M: sp.csr_matrix, b: np.ndarray) -> np.ndarray:
+    """Σ M^k b, which solves f = M f + b: by an iteration that is fast but may fail, and term by term what it left."""
+    system = LinearOperator(M.shape, matvec=lambda v: v - M @ v, dtype=np.float64)
+    f, _ = bicgstab(system, b, rtol=RESIDUAL, maxiter=MOST_STEPS)
+    term, size = b - system @ f, np.linalg.norm(b)
+    if not np.linalg.norm(term) < size:
+        f, term = np.zeros_like(b), b
+    while np.linalg.norm(term) > RESIDUAL * size:
+        f += term
+        term = M @ term
+    return f

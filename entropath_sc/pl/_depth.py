@@ -57,7 +57,7 @@ def depth(
     found = stored["depth"]
     if ax is None:
         _, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
-    if len(found["depths"]):
+    if len(found.get("depths", ())):
         _draw_agreement(ax, np.asarray(found["depths"]), np.asarray(found["agreement"]))
     else:
         _draw_entropy(ax, np.asarray(found["entropy"]), int(found["knee"]))

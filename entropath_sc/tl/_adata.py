@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -223,7 +222,10 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     if len(set(barcodes)) < len(barcodes):
         twice = next(b for b in barcodes if barcodes.count(b) > 1)
         raise ValueError(f"{name}: {twice!r} is given twice. Name each cell once.")
-    unknown = [b for b in barcodes if b not in adata.obs_names]
+    found = np.flatnonzero(adata.obs_names.isin(barcodes))
+    # Other barcodes may name several cells: that is no concern here. Nor is a table of all made, which takes time.
+    at = dict(zip(adata.obs_names[found], found, strict=True))
+    unknown = [b for b in barcodes if b not in at]
     if isinstance(cells, tuple) and len(cells) == 2 and unknown == barcodes:
         raise KeyError(f"{name}: there is no column adata.obs[{cells[0]!r}]; there is {named(adata.obs.columns)}.")
     if unknown:
@@ -231,21 +233,9 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
             f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. "
             "Give a barcode, a list of barcodes, or ('obs column', 'category')."
         )
-    found = np.flatnonzero(adata.obs_names.isin(barcodes))
     if len(found) > len(barcodes):
         raise ValueError(f"{name}: a barcode names several cells. Run `adata.obs_names_make_unique()` first.")
-    # Other barcodes may name several cells: that is no concern here.
-    at = dict(zip(adata.obs_names[found], found, strict=True))
     return np.array([at[barcode] for barcode in barcodes])
-
-
-def fingerprint(*arrays: np.ndarray) -> str:
-    """By which the content of arrays is recognised, in their order."""
-    found = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return found.hexdigest()
 
 
 def storable(value: Any) -> Any:

@@ -13,8 +13,9 @@ from anndata import AnnData
 
 from ..core import direction as directions
 from ..core.graph import Graph
-from ._adata import fingerprint, named
+from ._adata import named
 from ._checks import check_not_negative, warn
+from ._marks import fingerprint
 
 # The options of a direction, as `merw_graph` has them.
 OPTIONS = ("direction", "strength", "confidence", "time_key")

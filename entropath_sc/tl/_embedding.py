@@ -105,8 +105,8 @@ def embedding(
     `adata.obs['entropath_landmark']` : bool
         Which cells are landmarks; all, where all are embedded directly.
     `adata.uns['entropath']['depth']` : dict
-        The `chosen` depth; `depths` around it, and how alike they rank the cells (`agreement`); the paper's `entropy`
-        curve with its `knee`, and the `knee_range` on shorter curves.
+        The `chosen` depth, with `depths` around it and how alike they rank the cells (`agreement`). With
+        `preset='paper'` or `'heat'`, the `entropy` curve instead, its `knee`, and the `knee_range` on shorter curves.
     `adata.uns['entropath']['embedding']` : dict
         `stress`, Kruskal's `stress_1`, `iterations` and `converged`. `rows` is a checksum;
         :func:`~entropath_sc.tl.project` uses it to notice changed cells.
@@ -198,15 +198,15 @@ def embedding(
 
 def diagnostics(found: Embedded) -> dict[str, dict[str, Any]]:
     """What `uns` tells of the depth and of the layout."""
-    depth, layout = found.depth, found.layout
+    depth, layout, knee = found.depth, found.layout, found.depth.knee
     return {
         "depth": {
             "chosen": depth.depth,
             "depths": depth.depths,
             "agreement": depth.agreement,
-            "entropy": depth.knee.entropy,
-            "knee": depth.knee.depth,
-            "knee_range": depth.knee.depth_range,
+            "entropy": None if knee is None else knee.entropy,
+            "knee": None if knee is None else knee.depth,
+            "knee_range": None if knee is None else knee.depth_range,
         },
         "embedding": {
             "stress": None if layout is None else layout.stress,

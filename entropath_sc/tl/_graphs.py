@@ -19,10 +19,11 @@ from ..core.kernel import Kernel
 from ..core.neighbors import knn_distances
 from ..core.perron import transition_matrix
 from ..core.pipeline import N_NEIGHBORS, PRESETS, Settings
-from ._adata import Fields, fingerprint, has_representation, named, neighbor_distances, picked, representation
+from ._adata import Fields, has_representation, named, neighbor_distances, picked, representation
 from ._blocks import is_lazy
 from ._checks import check_count, warn
 from ._direction import OPTIONS, Direction, find_direction, is_there
+from ._marks import fingerprint, mark_rows
 
 # Numerical: how far the paper's walk may miss its equation before users are warned. The solver aims at 1e-6.
 LARGEST_RESIDUAL = 1e-3
@@ -100,7 +101,7 @@ def find_source(
             f"n_neighbors={n_neighbors} needs at least {n_neighbors} cells, but adata has {adata.n_obs}. "
             f"Run `ep.tl.merw_graph(adata, n_neighbors={max(adata.n_obs // 2, 2)})`."
         )
-    if not is_lazy(X) and not np.ptp(X, axis=0).any():
+    if not is_lazy(X) and (X[0] == X[1]).all() and not np.ptp(X, axis=0).any():
         raise ValueError(f"All cells are in one place in {use_rep!r}. {PLACEHOLDER}")
     params = {"neighbors_key": None, "use_rep": use_rep, "n_pcs": n_pcs, "n_neighbors": n_neighbors}
     return Source(None, X, params, content(X), adata.obs_names)
@@ -108,7 +109,7 @@ def find_source(
 
 def content(X: Any) -> str:
     """By which positions are recognised: those of a dask array by the name that dask gives to its content."""
-    return X.name if is_lazy(X) else fingerprint(X)
+    return X.name if is_lazy(X) else fingerprint(mark_rows(X))
 
 
 def _where_searched(adata: AnnData, distances: sp.csr_matrix, stored: dict[str, Any]) -> tuple[str | None, int | None]:

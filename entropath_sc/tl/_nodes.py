@@ -20,10 +20,11 @@ from ..core.nodes import Nodes
 from ..core.pipeline import N_LANDMARKS, Order, Settings, landmark_graph
 from ..core.progress import Report
 from ..core.search import _search
-from ._adata import Fields, cells_of, fingerprint
+from ._adata import Fields, cells_of
 from ._blocks import is_lazy
 from ._checks import warn
 from ._graphs import CellGraph, Source, asked_for, cell_graph, content, described, source_of_graph
+from ._marks import fingerprint
 from ._progress import say_if_compiling
 
 AS_IT_IS = Frame()

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
-from sklearn.utils import gen_batches
 
 from .._keys import Keys
 from ..core.ensemble import PassagesOfNeighbors
@@ -20,12 +19,12 @@ from ..core.nodes import Interpolator, Nodes
 from ._adata import Fields, has_representation, picked, representation
 from ._blocks import is_lazy
 from ._fates import fate_fields
+from ._marks import mark_rows
 from ._nodes import restored_frame, restored_nodes
 
 # Cells that are compared to find what a PCA took off, and how far they may differ, relative to its largest score.
 OFFSET_CELLS = 20
 OFFSET_TOLERANCE = 1e-3
-_BLOCK = 16_384
 
 
 def row_marks(adata: AnnData, use_rep: str | None, n_pcs: int | None, *values: np.ndarray | None) -> np.ndarray | None:
@@ -38,14 +37,7 @@ def row_marks(adata: AnnData, use_rep: str | None, n_pcs: int | None, *values: n
     if is_lazy(adata.X if use_rep == "X" else adata.obsm[use_rep]):
         return None
     X = representation(adata, use_rep, None)[0][:, :n_pcs]
-    tables = [X, *(value for value in values if value is not None)]
-
-    def marks(some: slice) -> np.ndarray:
-        block = np.column_stack([table[some] for table in tables])
-        return pd.util.hash_pandas_object(pd.DataFrame(block), index=False).to_numpy()
-
-    # Blocks of cells, which fit into the cache.
-    return np.concatenate([marks(some) for some in gen_batches(len(X), _BLOCK)])
+    return mark_rows(X, *(value for value in values if value is not None))
 
 
 def _check_rows(adata: AnnData, part: Mapping, use_rep: str, n_pcs: int | None, command: str, *values: Any) -> None:

@@ -1,0 +1,36 @@
+"""Marks by which the content of arrays is recognised."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+# An odd number without a pattern in its bits: with odd weights, no change of a single number can go unnoticed.
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+# Rows at a time, which fit into the cache.
+_BLOCK = 4096
+
+
+def fingerprint(*arrays: np.ndarray) -> str:
+    """By which the content of arrays is recognised, in their order."""
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def mark_rows(*tables: np.ndarray) -> np.ndarray:
+    """A number for each row of tables side by side: its words of 32 bits, weighted by powers of a number modulo 2^64.
+
+    Many times as fast as a cryptographic hash. It recognises what was changed by mistake, not with intent.
+    """
+
+    def marks(some: slice) -> np.ndarray:
+        words = np.ascontiguousarray(np.column_stack([table[some] for table in tables])).view(np.uint32)
+        weights = np.cumprod(np.full(words.shape[1], _BASE))
+        return words.astype(np.uint64) @ weights
+
+    return np.concatenate([marks(some) for some in gen_batches(len(tables[0]), _BLOCK)])
