@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -583,3 +585,78 @@ def test_cells_that_are_left_out_are_counted():
 def test_flags_are_true_or_false(ended, flag):
     with pytest.raises(TypeError, match=f"{flag}='yes' must be True or False"):
         ep.tl.fates(ended, **{flag: "yes"})
+
+
+@pytest.fixture
+def plain():
+    adata = ep.datasets.branching(n_cells=600)
+    ep.tl.pseudotime(adata, root=adata.uns["root"])
+    return adata
+
+
+def test_a_state_by_hand_on_another_branch_keeps_the_only_found_one(plain):
+    """The branch of a single state is the whole of the data; without labels, paths tell the two apart."""
+    other = plain.obs.query("branch == 'fate B'")["time"].idxmax()
+    ep.tl.terminal_states(plain, n_states=1, terminal={"B": other}, n_resamples=0)
+    assert list(plain.uns["entropath"]["terminal_states"].index) == ["end 1", "B"]
+    same = plain.obs.query("branch == 'fate A'")["time"].nlargest(5).index[-1]
+    ep.tl.terminal_states(plain, n_states=1, terminal={"A": same}, n_resamples=0)
+    assert list(plain.uns["entropath"]["terminal_states"].index) == ["A"]
+
+
+def test_a_state_by_hand_does_not_take_the_name_of_a_found_one(plain):
+    other = plain.obs.query("branch == 'fate B'")["time"].idxmax()
+    with pytest.raises(ValueError, match=r"'fate A' is already the name .*rename or remove"):
+        ep.tl.terminal_states(plain, groupby="branch", terminal={"fate A": other}, n_resamples=0)
+    assert "entropath_terminal" not in plain.obs
+
+
+def test_numbered_names_do_not_meet_labels(plain):
+    plain.obs["type"] = plain.obs["branch"].astype(str).replace({"fate A": "E", "fate B": "E", "fate C": "E 1"})
+    ep.tl.terminal_states(plain, groupby="type", n_resamples=0)
+    assert sorted(plain.uns["entropath"]["terminal_states"].index) == ["E 1", "E 2", "E 3"]
+
+
+def test_a_state_on_the_way_to_another_one_is_named_whatever_the_prior(plain):
+    """Its cells have not decided for it, and a small prior alone says nothing of a branch."""
+    middle = plain.obs.query("branch == 'progenitor'")["time"].idxmin()
+    ep.tl.terminal_states(plain, groupby="branch", terminal={"middle": middle}, n_resamples=0)
+    assert plain.uns["entropath"]["terminal_states"].loc["middle", "decided"] < 0.5
+    with pytest.warns(UserWarning, match="The cells of 'middle' are as much on their way"):
+        ep.tl.fates(plain)
+    ep.tl.terminal_states(plain, groupby="branch", n_resamples=0)
+    ep.tl.fates(plain, prior={"fate A": 0.98, "fate B": 0.01, "fate C": 0.01})
+
+
+def test_branches_do_not_turn_back_in_time(plain):
+    """Also where a state at the root leaves no trunk."""
+    early = plain.obs["entropath_pseudotime"].nsmallest(40).index[-3:]
+    with pytest.warns(UserWarning, match="less than half the pseudotime of the last state: 'early'"):
+        ep.tl.terminal_states(plain, groupby="branch", terminal={"early": list(early)}, n_resamples=0)
+    tree = plain.uns["entropath"]["tree"]
+    time = tree["nodes"]["pseudotime"]
+    assert (time[tree["edges"]["child"]].to_numpy() >= time[tree["edges"]["parent"]].to_numpy()).all()
+    assert plain.obs["entropath_branch_position"].between(0, 1).all()
+    assert np.isfinite(tree["edges"]["length"]).all()
+    assert (tree["edges"]["length"] >= 0).all()
+
+
+def test_outliers_do_not_make_states_early(plain):
+    X = plain.obsm["X_pca"].copy()
+    X[np.random.default_rng(0).choice(len(X), 12, replace=False)] *= 10
+    far = ad.AnnData(obsm={"X_pca": X}, obs=plain.obs[["branch", "time"]].copy())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ep.tl.pseudotime(far, root=plain.uns["root"])
+        ep.tl.terminal_states(far, groupby="branch", n_resamples=0)
+    assert not [w for w in caught if "less than half" in str(w.message)]
+
+
+def test_a_state_of_one_cell_does_not_hide_how_often_the_others_are_found(plain):
+    """Repeats that leave that cell out measure no state."""
+    lone = plain.obs.query("branch == 'progenitor'").index[:4]
+    ep.tl.terminal_states(plain, groupby="branch", terminal={name: [name] for name in lone}, n_resamples=0)
+    ep.tl.stability(plain, n_repeats=12)
+    found = plain.uns["entropath"]["stability"]
+    again = dict(zip(found["tips"], found["found_again"], strict=True))
+    assert again["fate A"] == 1

@@ -137,5 +137,5 @@ def test_several_ends_of_one_label_are_named(tree):
     assert ep.tl.diagnose(tree).loc["terminal states of one type", "ok"]
     ep.tl.terminal_states(tree, groupby="type", n_resamples=0)
     assert failing(tree) == {"terminal states of one type"}
-    with pytest.warns(UserWarning, match="'late 1', 'late 2' have the label of another"):
+    with pytest.warns(UserWarning, match="with one label: 'late 1', 'late 2'"):
         ep.tl.diagnose(tree)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
@@ -52,9 +51,63 @@ def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
 
 def as_done(function: Callable[[Any], R], items: Iterable[Any]) -> Iterator[R]:
     """The same, one after the other as they come; what has not begun by an interrupt is not done any more."""
+    items = list(items)
+    n_threads = min(numba.get_num_threads(), len(items))
     # BLAS may ignore a limit that is set in a thread which it did not have before.
-    with thread_pools().limit(limits=1, user_api="blas"), ThreadPoolExecutor(numba.get_num_threads()) as pool:
-        yield from pool.map(function, items)
+    with thread_pools().limit(limits=1, user_api="blas"):
+        yield from _Workers(function, items).results(n_threads) if n_threads > 1 else map(function, items)
+
+
+class _Workers:
+    """Threads that share items. They signal by plain locks only, which an interrupt cannot leave half taken.
+
+    It can leave those of :class:`concurrent.futures.ThreadPoolExecutor` so, and then its threads never end.
+    """
+
+    def __init__(self, function: Callable[[Any], R], items: list[Any]) -> None:
+        self._function, self._items = function, items
+        self._next = iter(range(len(items)))  # the interpreter's lock guards it
+        self._found: list[Any] = [None] * len(items)
+        self._done = [_taken() for _ in items]
+        self._stopped = False
+
+    def results(self, n_threads: int) -> Iterator[R]:
+        """Of the items, in their order; an error of one is raised here."""
+        ended: list[Any] = []
+        try:
+            for _ in range(n_threads):
+                end = _taken()
+                threading.Thread(target=self._work, args=(end,), daemon=True).start()
+                ended.append(end)
+            for i, done in enumerate(self._done):
+                done.acquire()
+                result, error = self._found[i]
+                if error is not None:
+                    raise error
+                yield result
+        finally:
+            self._stopped = True
+            for end in ended:
+                end.acquire()
+
+    def _work(self, end: Any) -> None:
+        try:
+            for i in self._next:
+                if self._stopped:
+                    break
+                try:
+                    self._found[i] = self._function(self._items[i]), None
+                except BaseException as error:
+                    self._found[i] = None, error
+                self._done[i].release()
+        finally:
+            end.release()
+
+
+def _taken() -> Any:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class ThreadPools:

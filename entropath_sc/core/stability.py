@@ -48,7 +48,7 @@ class Repeats:
     """What repeats gave: per node the spread of pseudotime, of fates, and how often the branch was the same.
 
     ``agreement`` is the rank correlation of each repeat with the order itself, ``found_again`` the share of repeats
-    where cells decide for each end.
+    where cells decide for each end, of those that kept cells of every end.
     """
 
     pseudotime_sd: np.ndarray
@@ -88,7 +88,7 @@ def repeat_order(
     """
     n, K = graph.n_nodes, len(ends)
     pseudotime, fates, same = Spread((n,)), Spread((n, max(K, 1))), Spread((n,))
-    agreement, found = np.empty(len(roots)), np.zeros(K)
+    agreement, found, measured = np.empty(len(roots)), np.zeros(K), 0
 
     def again(root: np.ndarray, rng: np.random.Generator) -> Repeat:
         nodes, part = lineages.resampled(graph, root, rng)
@@ -113,8 +113,8 @@ def repeat_order(
         if repeat.fates is not None:
             fates.add(repeat.nodes, repeat.fates)
             same.add(repeat.nodes, repeat.same_branch)
-            found += repeat.found
-    return Repeats(pseudotime.sd, fates.sd, same.mean, agreement, found / len(roots))
+            found, measured = found + repeat.found, measured + 1
+    return Repeats(pseudotime.sd, fates.sd, same.mean, agreement, found / measured if measured else np.full(K, np.nan))
 
 
 def repeat_map(

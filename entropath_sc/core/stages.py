@@ -41,7 +41,7 @@ def solve_in_stages(
             guess = guess * np.exp(guess_shift - shift)
             start = guess if np.linalg.norm(b - system @ guess) < np.linalg.norm(b) else None
         f, _ = cg(system, b, start, rtol=RESIDUAL, maxiter=MOST_STEPS)
-        kept = f > TRUST * f.max()
+        kept = _kept(f)
         log_f[unknown[kept]] = np.log(f[kept]) + shift
         known[unknown[kept]] = True
         guess, guess_shift = f[~kept], shift
@@ -70,11 +70,19 @@ def sum_in_stages(P: sp.csr_matrix, cost: np.ndarray, targets: np.ndarray) -> tu
         f = _series(inner, b / scale)
         paid = inflow @ (f_known * mean[known]) + costly_rows[:, known] @ f_known
         h = _series(inner, paid / scale + costly_rows[:, unknown] @ f)
-        kept = f > TRUST * f.max()
+        kept = _kept(f)
         log_f[unknown[kept]] = np.log(f[kept]) + shift + np.log(scale)
         mean[unknown[kept]] = h[kept] / f[kept]
         known[unknown[kept]] = True
     return log_f, mean
+
+
+def _kept(f: np.ndarray) -> np.ndarray:
+    """Which entries of a solution are accurate."""
+    kept = f > TRUST * f.max()
+    if not kept.any():
+        raise ArithmeticError("The weights of paths cannot be computed: the graph has weights that are not finite.")
+    return kept
 
 
 def _series(M: sp.csr_matrix, b: np.ndarray) -> np.ndarray:

@@ -177,7 +177,7 @@ def _results(adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends) -> Iterat
             measured = pd.Series(np.asarray(repeats["found_again"]), index=list(repeats["tips"]))
             again = np.minimum(again, measured.reindex(states.index).fillna(1.0))
         unsure = list(states.index[again < LEAST_FOUND_AGAIN])
-        found = f"{named(unsure)} is not found again in most resamples" if unsure else "those found are found again"
+        found = f"not found again in most resamples: {named(unsure)}" if unsure else "those found are found again"
         asked = entry.get("params", {}).get("terminal_states", {})
         if ends.nearly is not None and asked.get("n_states") is None:
             cell = adata.obs_names[ordered.cells_of(np.array([ends.nearly[0]]))[0]]
@@ -186,7 +186,8 @@ def _results(adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends) -> Iterat
             "terminal states",
             not unsure,
             found,
-            "Confirm them with markers, or remove them: `ep.tl.terminal_states(adata, names={'state': None})`.",
+            "Confirm them with markers, or leave them out: with `names={'state': None}` and the same `groupby=` if "
+            "they were found, from `terminal=` if they were given.",
         )
         if (groupby := asked.get("groupby")) in adata.obs:
             label = pd.crosstab(adata.obs[keys.terminal], adata.obs[groupby].astype(str)).idxmax(axis=1)
@@ -194,7 +195,7 @@ def _results(adata: AnnData, keys: Keys, ordered: Ordered, ends: Ends) -> Iterat
             yield (
                 "terminal states of one type",
                 several.empty,
-                f"{named(several.index)} have the label of another one" if len(several) else "each has its own label",
+                f"with one label: {named(several.index)}" if len(several) else "each has its own label",
                 "Compare their genes. If noise or batches split one end, ask for fewer states with `n_states=`.",
             )
     if "stability" in entry:

@@ -101,7 +101,7 @@ def fates(
             walk = lineages.forward_walk(ordered.ensemble, passages, at_root, weight, ends)
     fields = fate_fields(keys, on_cells, at_root, weight, names, adata.obs_names)
     fields.obsp[keys.forward] = walk
-    _say_if_tied(fields.obsm[keys.fates], states)
+    _say_if_tied(fields.obsm[keys.membership], states, adata.uns[keys.uns]["terminal_states"]["decided"])
     fields.params["fates"] = {"prior": prior if isinstance(prior, str) else dict(prior), "forward": forward}
     fields.parts["fates"] = {
         "states": np.array(names, dtype=object),
@@ -142,13 +142,12 @@ def _prior(prior: str | Mapping[str, float], names: list[str]) -> np.ndarray:
     return weight / weight.sum()
 
 
-def _say_if_tied(probability: pd.DataFrame, states: pd.Series) -> None:
+def _say_if_tied(membership: pd.DataFrame, states: pd.Series, decided: pd.Series) -> None:
     """A state on the way to another one cannot be told from it."""
-    for name in probability.columns:
-        own = probability[(states == name).to_numpy()].mean()
-        if own.idxmax() != name or own[name] < 0.5:
-            rival = own.drop(name).idxmax()
-            warn(
-                f"The cells of {name!r} are as much on their way to {rival!r}: {name!r} lies on the paths to it, or "
-                "has no branch of its own. Remove one of the two with `ep.tl.terminal_states(adata, names=...)`."
-            )
+    for name in membership.columns[decided.reindex(membership.columns) <= 0.5]:
+        rival = membership[(states == name).to_numpy()].mean().drop(name).idxmax()
+        warn(
+            f"The cells of {name!r} are as much on their way to {rival!r}: {name!r} lies on the paths to it, or has no "
+            "branch of its own. Leave one of the two out, with `names=` or from `terminal=` of "
+            "`ep.tl.terminal_states`."
+        )

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,9 @@ def terminal_states(
         finds none.
     terminal
         States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
-        of barcodes, or `('obs column', 'category')`. Use it for rare ends, or ends that are no peak. On the
-        branch of a found state, it replaces that state. If `groupby` gives the two different labels, both are kept.
+        of barcodes, or `('obs column', 'category')`: the 10 cells around the one deepest inside the category. Use it
+        for rare ends, or ends that are no peak. A given state replaces a found one on the same branch if cells do not
+        decide between the two. If `groupby` gives them different labels, both are kept.
     names
         New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
@@ -174,8 +176,8 @@ def _found(
     ends = find_ends(ordered.ensemble, roots, peaks, n_states)
     if n_states is not None and len(ends.nodes) < n_states:
         raise ValueError(
-            f"n_states={n_states}, but the pseudotime has only {len(ends.nodes)} peaks. Ask for fewer, or name cells "
-            "by hand: `terminal={'name': barcode}`."
+            f"n_states={n_states}, but the pseudotime has only so many peaks: {len(ends.nodes)}. Ask for fewer, or "
+            "name cells by hand: `terminal={'name': barcode}`."
         )
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
@@ -200,19 +202,39 @@ def _add(
     ordered: Ordered,
     labels: pd.Series | None,
 ) -> None:
-    """Add a state by hand. It replaces a found one whose branch it is on, unless labels tell the two apart."""
-    again = np.nan
-    for other in [key for key, state in states.items() if np.isin(nodes, state.region).all()]:
-        if _named([nodes], ordered, labels) == _named([states[other].nodes], ordered, labels):
-            again = states.pop(other).found_again
-        else:
-            was = next(key for key, state in found.items() if state is states[other])
-            warn(
-                f"{name!r} lies on the branch of {other!r}, and both are kept. If they are one, remove the found one "
-                f"with `names={{{was!r}: None}}`."
-            )
+    """Add a state by hand. It replaces a found one that it is the same end as, unless labels tell the two apart."""
     latest = int(nodes[ordered.order[nodes].argmax()])
-    states[name] = State(latest, nodes, ordered.ensemble.first_passages(nodes), found_again=again, given=True)
+    given = State(latest, nodes, ordered.ensemble.first_passages(nodes), given=True)
+    for other in [key for key, state in states.items() if np.isin(nodes, state.region).all()]:
+        if not _same_end(given, states[other], ordered):
+            continue
+        if _named([nodes], ordered, labels) == _named([states[other].nodes], ordered, labels):
+            given = replace(given, found_again=states.pop(other).found_again)
+            continue
+        was = next(key for key, state in found.items() if state is states[other])
+        warn(
+            f"{name!r} lies on the branch of {other!r}, and both are kept. If they are one, remove the found one "
+            f"with `names={{{was!r}: None}}`."
+        )
+    if name in states:
+        raise ValueError(
+            f"terminal: {name!r} is already the name of a state that was found at other cells. Choose another name, or "
+            "rename or remove that one with `names=`."
+        )
+    if np.isin(nodes, ordered.peaks.left_out).any():
+        warn(
+            f"{name!r} has no firm link to the part with the root. Its branch and its fates mean little, and those of "
+            "the other states may suffer: leave it out, or analyse its cells alone."
+        )
+    states[name] = given
+
+
+def _same_end(one: State, other: State, ordered: Ordered) -> bool:
+    """Whether the cells of one of two states have not decided against the other."""
+    ends = [one.nodes, other.nodes]
+    passages = np.column_stack([one.passages, other.passages])
+    tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
+    return bool(tree.firmness(advanced, ends).min() <= 0.5)
 
 
 def _left_out(ordered: Ordered) -> np.ndarray:
@@ -229,9 +251,13 @@ def _named(ends: list[np.ndarray], ordered: Ordered, labels: pd.Series | None) -
             # What the tree and files could not hold is said in another way.
             name = str(known.astype(str).mode()[0]).replace("/", "-").replace(" + ", "+").strip() or found[i]
             found[i] = f"{name} end" if _is_reserved(name) else name
-    count = {name: found.count(name) for name in found}
-    place = [found[: i + 1].count(name) for i, name in enumerate(found)]
-    return [f"{name} {i}" if count[name] > 1 else name for name, i in zip(found, place, strict=True)]
+    taken = {name for name in found if found.count(name) == 1}
+    for i, name in enumerate(found):
+        if name not in taken:
+            number = next(n for n in count(1) if f"{name} {n}" not in taken)
+            found[i] = f"{name} {number}"
+            taken.add(found[i])
+    return found
 
 
 def _is_reserved(name: str) -> bool:
@@ -304,11 +330,11 @@ def _fields(adata: AnnData, keys: Keys, ordered: Ordered, states: dict[str, Stat
         },
         index=names,
     )
-    last = pseudotime[~_left_out(ordered)].max()
-    if len(early := table.index[table["pseudotime"] < 0.5 * last]):
+    if len(early := table.index[table["pseudotime"] < 0.5 * table["pseudotime"].max()]):
         warn(
-            f"Terminal in the first half of the pseudotime: {named(early)}. If the root is inside a branch, the other "
-            "end of that branch looks like a terminal state: choose a root at the end, or remove it with `names=`."
+            f"Terminal at less than half the pseudotime of the last state: {named(early)}. If the root is inside a "
+            "branch, the other end of that branch looks like a terminal state. Choose a root at the end, or leave the "
+            "state out: with `names=` if it was found, from `terminal=` if it was given."
         )
     code = np.full(adata.n_obs, -1)
     for i, state in enumerate(states.values()):

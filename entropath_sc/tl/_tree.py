@@ -31,17 +31,18 @@ def tree_tables(
     cells = ordered.cells_of(at)
     # Noise of single cells does not turn a branch around: it ends where it began, or later.
     first = np.delete(ordered.order, ordered.roots).min()
-    begin, end = np.empty(n_branches), np.empty(n_branches)
+    begin, end, time = np.empty(n_branches), np.empty(n_branches), pseudotime[cells]
     for b, parent in enumerate(tree.parents):
         begin[b] = first if parent < 0 else end[parent]
         end[b] = max(ordered.order[last[b]], begin[b])
-    length = np.maximum(end - begin, np.finfo(float).tiny)
+        time[b + 1] = max(time[b + 1], time[parent + 1])
+    length = end - begin
     nodes = pd.DataFrame(
         {
             "kind": ["root", *np.where(is_tip, "tip", "branch point").tolist()],
             "cell": adata.obs_names[cells].astype(str).to_numpy(dtype=object),
             "potential": np.append(ordered.order[at[0]], end),
-            "pseudotime": pseudotime[cells],
+            "pseudotime": time,
         },
         index=pd.Index(["root", *child], dtype=object),
     )
@@ -55,5 +56,6 @@ def tree_tables(
         }
     )
     branch = tree.place(advanced)
-    position = np.clip((ordered.order - begin[branch]) / length[branch], 0.0, 1.0)
+    along, whole = ordered.order - begin[branch], length[branch]
+    position = np.clip(np.divide(along, whole, out=np.ones_like(along), where=whole > 0), 0.0, 1.0)
     return nodes, edges, position
