@@ -16,6 +16,28 @@ from entropath_sc.core import parallel
 from entropath_sc.core.parallel import in_threads, thread_pools
 from entropath_sc.tl._checks import all_threads, threads
 
+INTERRUPTS = """
+import random, signal
+from entropath_sc.core import parallel
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+random.seed(0)
+hits = 0
+for _ in range(300):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+            with parallel.use_threads(2):
+                for _ in range(40):
+                    parallel.in_threads(lambda i: sum(range(200)), range(4))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        hits += 1
+assert parallel.in_threads(lambda i: i, range(8)) == list(range(8))
+print(hits)
+"""
+
 FORK = """
 import multiprocessing, warnings
 import numpy as np
@@ -116,3 +138,31 @@ def test_functions_run_in_as_many_threads_as_are_allowed():
     alone = threading.Barrier(2)
     with threads(1), pytest.raises(threading.BrokenBarrierError):
         in_threads(lambda _: alone.wait(timeout=0.1), range(2))
+
+
+def test_threads_are_limited_while_it_lasts_and_errors_and_order_kept():
+    before = parallel.n_threads()
+    with parallel.use_threads(1):
+        assert parallel.n_threads() == 1
+        assert parallel.in_threads(lambda i: threading.get_ident(), range(4)) == [threading.get_ident()] * 4
+    assert parallel.n_threads() == before
+    with parallel.use_threads(2):
+        assert parallel.in_threads(lambda i: i * i, range(50)) == [i * i for i in range(50)]
+
+        def fails(i: int) -> int:
+            done.append(i)
+            time.sleep(1e-3)
+            if i == 1:
+                raise ValueError("one of them")
+            return i
+
+        done: list[int] = []
+        with pytest.raises(ValueError, match="one of them"):
+            parallel.in_threads(fails, range(500))
+        assert len(done) < 500  # what had not begun was left
+
+
+def test_an_interrupt_ends_the_threads():
+    """However often, and wherever it hits: no thread is left, and the next call works."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTS], capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) > 100

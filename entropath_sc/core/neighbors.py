@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .frame import Frame
-from .parallel import without_openmp
+from .parallel import n_threads, without_openmp
 
 # Up to here an exact search is as fast as an approximate one.
 EXACT_SEARCH_CELLS = 8192
@@ -30,7 +30,8 @@ def knn_distances(X: np.ndarray, n_neighbors: int, *, random_state: int = 0) -> 
 
         # UMAP's settings: more trees and rounds for more cells.
         effort = {"n_trees": min(64, 5 + round(n_cells**0.5 / 20)), "n_iters": max(5, round(np.log2(n_cells)))}
-        index = NNDescent(X, n_neighbors=n_neighbors + SPARE, random_state=random_state, max_candidates=60, **effort)
+        effort |= {"max_candidates": 60, "n_jobs": n_threads()}
+        index = NNDescent(X, n_neighbors=n_neighbors + SPARE, random_state=random_state, **effort)
         indices, distances = _drop_self(*(found[:, :n_neighbors] for found in index.neighbor_graph))
     distances = distances.ravel().astype(np.float64) * frame.length
     indptr = np.arange(n_cells + 1) * (n_neighbors - 1)

@@ -31,31 +31,56 @@ def serialized(function: Callable[P, R]) -> Callable[P, R]:
     return waiting
 
 
+# Asking numba would take a lock that an interrupt can leave taken, and then other threads wait for it forever.
+_limit = threading.local()
+
+
+def n_threads() -> int:
+    """As many as this thread may use: all of numba's, unless :func:`use_threads` says otherwise."""
+    return getattr(_limit, "n_threads", None) or all_threads()
+
+
+def all_threads() -> int:
+    """As many as numba may use."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def use_threads(n: int | None) -> Iterator[None]:
+    """At most this many threads while it lasts."""
+    before = getattr(_limit, "n_threads", None)
+    _limit.n_threads = before if n is None else min(n, all_threads())
+    try:
+        yield
+    finally:
+        _limit.n_threads = before
+
+
 def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
-    """Call ``kernel(first, last)``, compiled without the GIL, on as many parts of the rows as numba may use threads.
+    """Call ``kernel(first, last)``, compiled without the GIL, on as many parts of the rows as there are threads.
 
     The threads end with the call, unlike numba's own.
     """
-    n_threads = min(numba.get_num_threads(), n_rows)
-    if n_threads <= 1:
+    n_parts = min(n_threads(), n_rows)
+    if n_parts <= 1:
         kernel(0, n_rows)
         return
-    limits = np.linspace(0, n_rows, n_threads + 1).astype(int)
+    limits = np.linspace(0, n_rows, n_parts + 1).astype(int)
     in_threads(lambda part: kernel(*part), pairwise(limits))
 
 
 def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
-    """A function that takes one thread of each item, on as many threads as numba may use."""
+    """A function that takes one thread of each item, on as many threads as this one may use."""
     return list(as_done(function, items))
 
 
 def as_done(function: Callable[[Any], R], items: Iterable[Any]) -> Iterator[R]:
     """The same, one after the other as they come; what has not begun by an interrupt is not done any more."""
     items = list(items)
-    n_threads = min(numba.get_num_threads(), len(items))
+    n_workers = min(n_threads(), len(items))
     # BLAS may ignore a limit that is set in a thread which it did not have before.
     with thread_pools().limit(limits=1, user_api="blas"):
-        yield from _Workers(function, items).results(n_threads) if n_threads > 1 else map(function, items)
+        yield from _Workers(function, items).results(n_workers) if n_workers > 1 else map(function, items)
 
 
 class _Workers:
@@ -71,11 +96,11 @@ class _Workers:
         self._done = [_taken() for _ in items]
         self._stopped = False
 
-    def results(self, n_threads: int) -> Iterator[R]:
+    def results(self, n_workers: int) -> Iterator[R]:
         """Of the items, in their order; an error of one is raised here."""
         ended: list[Any] = []
         try:
-            for _ in range(n_threads):
+            for _ in range(n_workers):
                 end = _taken()
                 threading.Thread(target=self._work, args=(end,), daemon=True).start()
                 ended.append(end)

@@ -25,9 +25,9 @@ from sklearn.utils import gen_batches
 
 from ..core.cells import Cells
 from ..core.nodes import Nodes
-from ..core.parallel import ONE_AT_A_TIME
+from ..core.parallel import ONE_AT_A_TIME, all_threads
 from ..core.progress import Report, silent
-from ._checks import all_threads, threads
+from ._checks import threads
 
 Store = str | PathLike | None
 

@@ -12,12 +12,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-import numba
 import numpy as np
 
 from ..core.kernel import BANDWIDTHS
 from ..core.landmarks import RULES
-from ..core.parallel import thread_pools
+from ..core.parallel import all_threads, thread_pools, use_threads
 from ..core.pipeline import PRESETS, Settings
 
 P = ParamSpec("P")
@@ -119,21 +118,12 @@ def removed(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorated
 
 
-def all_threads() -> int:
-    """As many as numba may use."""
-    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-
 @contextmanager
 def threads(n_jobs: int | None):
-    """Limit BLAS and numba to ``n_jobs`` threads while it lasts; None and -1 leave them as they are."""
+    """Limit BLAS and kernels to ``n_jobs`` threads while it lasts; None and -1 leave them as they are."""
+    limit = None
     if n_jobs is not None and n_jobs != -1:
         check_count("n_jobs", n_jobs, 1)
-    before = numba.get_num_threads()
-    limit = before if n_jobs in (None, -1) else min(n_jobs, all_threads())
-    numba.set_num_threads(limit)
-    try:
-        with thread_pools().limit(limits=None if n_jobs in (None, -1) else limit):
-            yield
-    finally:
-        numba.set_num_threads(before)
+        limit = min(n_jobs, all_threads())
+    with use_threads(limit), thread_pools().limit(limits=limit):
+        yield
