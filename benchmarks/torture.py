@@ -363,13 +363,15 @@ def main() -> int:
 
 
 def tried(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Counter]]:
-    for name, tool in tools().items():
-        yield from interrupt(name, tool, options.interrupts)
     jobs = Jobs(folder, options.seed)
     for kind in ("full disk", "read-only folder"):
         yield kind, starve(jobs, kind)
     yield "kill of the process", kill_processes(jobs, -(-options.kills // 2))
     yield "kill of a worker", kill_workers(jobs, options.kills // 2)
+    # Last, as an interrupt by line can come where no signal does, such as between the end of a `with` and its exit, and
+    # leave a lock to this thread.
+    for name, tool in tools().items():
+        yield from interrupt(name, tool, options.interrupts)
 
 
 def told(what: str, found: Counter) -> int:
