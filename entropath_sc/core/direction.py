@@ -69,11 +69,11 @@ def along_time(graph: Graph, stage: np.ndarray) -> np.ndarray:
 
 
 def upstream(graph: Graph, firm: sp.csr_matrix) -> tuple[list[int], float]:
-    """The nodes that arrows lead away from, the most distinct first, and the share of the arrows that agree."""
+    """The nodes that arrows lead away from, the most upstream first, and the share of the arrows that agree."""
     phi = potential(graph)
     share = 1.0 - float(np.mean(circulation(graph, phi) ** 2) / max(np.mean(graph.forward**2), np.finfo(float).tiny))
     peaks = lineages.find_peaks(-phi, firm, PathEnsemble.of(graph.undirected, 1.0).equalised(graph))
-    return [_most_upstream(graph, phi), *peaks.nodes.tolist()], share
+    return [_most_upstream(graph, phi), *peaks.nodes[np.argsort(phi[peaks.nodes], kind="stable")].tolist()], share
 
 
 def _most_upstream(graph: Graph, phi: np.ndarray) -> int:
