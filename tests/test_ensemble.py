@@ -269,3 +269,13 @@ def test_the_true_time_of_a_tree_is_found_where_the_published_potential_bends_it
         scores[preset] = spearmanr(adata.obs["entropath_pseudotime"], adata.obs["time"])[0]
     assert scores["default"] > 0.97
     assert scores["paper"] < 0.95
+
+
+def test_free_energies_do_not_depend_on_the_order_of_the_nodes():
+    X = ep.datasets.branching(n_cells=700, n_genes=60).obsm["X_pca"]
+    graph, _ = graph_of_cells(knn_distances(X, 10), X, decay=3.0, bandwidth="tempered")
+    D = PathEnsemble.of(graph, 10.0).free_energies()
+    shuffled = np.random.default_rng(0).permutation(len(X))
+    other, _ = graph_of_cells(knn_distances(X[shuffled], 10), X[shuffled], decay=3.0, bandwidth="tempered")
+    np.testing.assert_array_equal(D, D.T)
+    np.testing.assert_allclose(PathEnsemble.of(other, 10.0).free_energies(), D[np.ix_(shuffled, shuffled)], atol=1e-8)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
 from scipy.special import logsumexp, softmax
 from sklearn.utils import gen_batches
 
@@ -193,19 +193,34 @@ class PathEnsemble:
 
     def free_energies(self) -> np.ndarray:
         """D_ij = ½ log(G_ii G_jj) - log G_ij for all nodes, with G = (Δ - W)⁻¹: a metric that adds up through cuts."""
-        G = (-self.normalised()).toarray()
+        N = self.normalised()
+        # Neighbours near each other, so that the two halves of the nodes have few edges between them.
+        order = reverse_cuthill_mckee(N, symmetric_mode=True)
+        G = (-N[order][:, order]).toarray()
         G.flat[:: len(G) + 1] += 1.0
         invert(G)
-        tiny, own, D = np.finfo(float).tiny, 0.5 * np.log(2.0 * G.diagonal()), np.empty_like(G)
+        tiny, own = np.finfo(float).tiny, 0.5 * np.log(G.diagonal())
+        batches = list(gen_batches(len(G), _ROWS))
+        E = np.empty_like(G)
 
-        def energies(some: slice) -> None:
-            # Exactly symmetric, and twice as large, which makes no difference.
-            log_G = np.log(np.maximum(G[some] + G.T[some], tiny))
-            np.maximum(own[some, None] + own[None, :] - log_G, 0.0, out=D[some])
+        def energies(rows: slice) -> None:
+            # Up to the diagonal, and the rest the same, so that D is exactly symmetric.
+            columns = slice(0, rows.stop)
+            found = own[rows, None] + own[None, columns] - np.log(np.maximum(G[rows, columns], tiny))
+            found[:, rows] = np.minimum(found[:, rows], found[:, rows].T)
+            E[rows, columns] = np.maximum(found, 0.0, out=found)
+            E[columns, rows] = found.T
 
-        in_threads(energies, gen_batches(len(G), _ROWS))
+        in_threads(energies, batches)
+        place = np.argsort(order)
+        D = np.empty_like(G)
+
+        def in_place(rows: slice) -> None:
+            np.take(E[place[rows]], place, axis=1, out=D[rows])
+
+        in_threads(in_place, batches)
         np.fill_diagonal(D, 0.0)
-        return _through_waypoints(D, np.tril(G < tiny)) if G.min() < tiny else D
+        return D if G.min() >= tiny else _through_waypoints(D, np.tril(G < tiny)[np.ix_(place, place)])
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
