@@ -15,6 +15,8 @@ from sklearn.neighbors import kneighbors_graph
 import entropath_sc as ep
 from entropath_sc.core import branches, lineages, sparse
 from entropath_sc.core.ensemble import PathEnsemble
+from entropath_sc.core.graph import graph_of_cells
+from entropath_sc.core.neighbors import knn_distances
 
 NONE = np.empty(0, dtype=int)
 
@@ -660,3 +662,29 @@ def test_a_state_of_one_cell_does_not_hide_how_often_the_others_are_found(plain)
     found = plain.uns["entropath"]["stability"]
     again = dict(zip(found["tips"], found["found_again"], strict=True))
     assert again["fate A"] == 1
+
+
+def test_orders_among_most_nodes_are_those_of_their_own_graph():
+    X = ep.datasets.branching(n_cells=500, n_genes=60).obsm["X_pca"]
+    graph, _ = graph_of_cells(knn_distances(X, 10), X, decay=3.0, bandwidth="tempered")
+    ensemble, root = PathEnsemble.of(graph, 10.0), np.array([0])
+    seeds = np.random.default_rng(1).spawn(3)
+    found = lineages.orders_among_most(graph, ensemble, root, seeds)
+    for order, rng in zip(found, np.random.default_rng(1).spawn(3), strict=True):
+        nodes, part = lineages.resampled(graph, root, rng)
+        # With steps that cost as much as in the whole graph.
+        alone = PathEnsemble.of(part, 10.0 * ensemble.unit / np.median(part.lengths))
+        assert np.isfinite(order).sum() == len(nodes)
+        np.testing.assert_allclose(order[nodes], alone.order(np.searchsorted(nodes, root)), atol=1e-4)
+
+
+def test_nodes_that_no_path_leads_to_have_no_order():
+    cliques = np.kron(np.eye(2), np.ones((12, 12)) - np.eye(12))
+    graph = graph_of(sp.csr_matrix(cliques + np.eye(24, k=12) + np.eye(24, k=-12)))
+    ensemble = PathEnsemble.of(graph, 10.0)
+    kept = np.ones((24, 2), dtype=bool)
+    kept[1:12, 0] = False  # the first clique but for the root, and then also the root's one link out of it
+    kept[12, 0] = False
+    order = ensemble.passages_among(graph, np.array([0]), kept)
+    assert np.flatnonzero(np.isfinite(order[:, 0])).tolist() == [0]
+    assert np.isfinite(order[:, 1]).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,14 +42,18 @@ _ROWS = 64
 N_NOISE = 15
 
 
-def equalise(A: sp.csr_matrix) -> np.ndarray:
-    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling)."""
-    s = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() + SELF_AFFINITY)
+def equalise(A: sp.csr_matrix, start: np.ndarray | None = None) -> np.ndarray:
+    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling).
+
+    ``start`` may have several columns. Nodes that are 0 there are left out.
+    """
+    s = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() + SELF_AFFINITY) if start is None else start
+    kept = s > 0
     for _ in range(MOST_ITERATIONS):
         row_sums = s * (A @ s + SELF_AFFINITY * s)
-        if np.abs(row_sums - 1.0).max() <= TOLERANCE:
+        if np.abs(row_sums - 1.0, where=kept, out=np.zeros_like(s)).max() <= TOLERANCE:
             break
-        s /= np.sqrt(row_sums)
+        s = np.divide(s, np.sqrt(row_sums), where=kept, out=np.zeros_like(s))
     return s
 
 
@@ -135,10 +140,19 @@ class PathEnsemble:
             return self._passages_along(targets)[0]
         return self._symmetric_passages(targets)
 
-    def nearest(self, node: int, among: np.ndarray, n: int) -> np.ndarray:
-        """The ``n`` nodes among some that have most paths to one, whichever way arrows point."""
-        far = self.undirected._symmetric_passages(np.array([node]), among, min(n, len(among)))[among]
-        return among[np.argsort(far, kind="stable")[:n]]
+    def passages_to(self, sets: Sequence[np.ndarray]) -> np.ndarray:
+        """First passages to each set of targets, as columns."""
+        return np.column_stack(in_threads(self.first_passages, sets))
+
+    def nearest(self, nodes: Sequence[int], among: np.ndarray, n: int) -> list[np.ndarray]:
+        """For each node the ``n`` nodes among some that have most paths to it, whichever way arrows point."""
+        plain, n = self.undirected, min(n, len(among))
+
+        def nearest_to(node: int) -> np.ndarray:
+            far = plain._symmetric_passages(np.array([node]), among, n)[among]
+            return among[np.argsort(far, kind="stable")[:n]]
+
+        return in_threads(nearest_to, nodes)
 
     def _symmetric_passages(
         self, targets: np.ndarray, among: np.ndarray | None = None, enough: int | None = None
@@ -147,9 +161,30 @@ class PathEnsemble:
         half = 0.5 * np.log(self.degree)
         boundary = np.full(len(half), -np.inf)
         boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
-        passages = half - solve_in_stages(self.normalised(), boundary, among, enough)
+        passages = half - solve_in_stages(self.normalised(), boundary, among=among, enough=enough)
         passages[targets] = 0.0
         return passages
+
+    def passages_among(self, graph: Graph, targets: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """First passages without arrows among some of the nodes, a column for each choice of them (``kept``).
+
+        They are what an ensemble of these nodes alone has, but for the typical length of a step. Infinite for other
+        nodes, and where no path leads.
+        """
+        A, W = graph.affinity, self.weights
+        # Neighbours near each other, so that products with several columns find them in the cache.
+        order = reverse_cuthill_mckee(A, symmetric_mode=True)
+        A, W, kept = A[order][:, order], W[order][:, order], kept[order]
+        scale, at = self.scale[order, None], np.argsort(order)
+        s = equalise(A, scale * kept)
+        degree = s * (A @ s)
+        degree[degree == 0] = 1.0  # of nodes that are left out, or alone
+        half = 0.5 * np.log(degree)
+        boundary = np.full(kept.shape, -np.inf)
+        boundary[at[targets]] = half[at[targets]]
+        passages = half - solve_in_stages(W, boundary, s / scale / np.sqrt(degree))
+        passages[at[targets]] = 0.0
+        return passages[at]
 
     def order(self, roots: np.ndarray) -> np.ndarray:
         """The free energy of the paths between the roots and each node.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.special import logsumexp
 from .branches import END_CELLS, advance, firm_ends, grow
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .parallel import as_done, in_threads
+from .parallel import as_done
 from .progress import Report, silent
 from .sparse import have_common, submatrix
 
@@ -23,6 +24,8 @@ FIRM_WEIGHT = 0.2
 FIRM_COMMON = 2
 # The share of the cells that each resampling keeps, as is usual for samples without replacement.
 RESAMPLED = 0.8
+# Samples that are ordered together: a product with several columns reads the graph once for all.
+_TOGETHER = 5
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,16 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
 def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
     """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
+    Nodes where the order is infinite are not there.
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far the last nodes stand alone.
     """
-    inside, left_out = _root_part(order, firm, least)
+    there = np.flatnonzero(np.isfinite(order))
+    firm = firm if len(there) == len(order) else submatrix(firm, there)
+    inside, left_out = _root_part(order[there], firm, least)
+    firm = firm if len(inside) == len(there) else submatrix(firm, inside)
+    inside, left_out = there[inside], there[left_out]
     u = order[inside]
-    firm = submatrix(firm, inside)
     tops, basin = _basins(u, firm)
     pairs, saddles = _passes(u, firm, basin)
     # The largest values of each component, downward: enough to tell whether ``least`` nodes are above a pass.
@@ -100,7 +107,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     return Peaks(
         np.append(inside[top], np.array(nodes, dtype=np.int64)[downward]),
         np.append(np.inf, np.array(persistence)[downward]),
-        _share_inside(weights, last),
+        _share_inside(weights, last, there),
         left_out,
     )
 
@@ -144,18 +151,23 @@ def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.n
     return np.column_stack([one[highest], other[highest]]), lower[highest]
 
 
-def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray) -> float:
-    chosen = np.zeros(weights.shape[0], dtype=bool)
-    chosen[nodes] = True
+def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray, there: np.ndarray) -> float:
+    """The share of the weight of the edges from some nodes, to nodes that are there, that stays among them."""
     links = weights[nodes]
-    return float(links.data[chosen[links.indices]].sum() / max(links.data.sum(), np.finfo(float).tiny))
+    total, among = (np.bincount(some, minlength=weights.shape[0])[links.indices] for some in (there, nodes))
+    return float((links.data * among).sum() / max((links.data * total).sum(), np.finfo(float).tiny))
+
+
+def most_nodes(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Most of the nodes at random, with the roots and their neighbours; whether each is among them."""
+    kept = rng.random(graph.n_nodes) < RESAMPLED
+    kept[roots] = kept[graph.affinity[roots].indices] = True
+    return kept
 
 
 def resampled(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Graph]:
-    """Most of the nodes at random, with the roots and their neighbours, as far as these reach, and their graph."""
-    kept = rng.random(graph.n_nodes) < RESAMPLED
-    kept[roots] = kept[graph.affinity[roots].indices] = True
-    nodes = np.flatnonzero(kept)
+    """Most of the nodes, as far as the roots reach, and their graph."""
+    nodes = np.flatnonzero(most_nodes(graph, roots, rng))
     part = induced(graph, nodes)
     label = connected_components(part.affinity, directed=False)[1]
     reached = label == label[np.searchsorted(nodes, roots[0])]
@@ -190,7 +202,7 @@ class Ends:
 def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: int | None = None) -> Ends:
     """The peaks whose nodes have decided for them, or the ``n_ends`` that are left when the last ones are left out."""
     everywhere = np.arange(len(ensemble.degree))
-    nearest = in_threads(lambda peak: ensemble.nearest(int(peak), everywhere, END_CELLS), peaks.nodes)
+    nearest = ensemble.nearest(peaks.nodes.tolist(), everywhere, END_CELLS)
     # A peak among the nodes of a more persistent one is the same end.
     taken, chosen, nodes = set(), [], []
     for i, near in enumerate(nearest):
@@ -198,7 +210,7 @@ def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: i
             nodes.append(np.array([node for node in near if int(node) not in taken]))
             taken.update(near.tolist())
             chosen.append(i)
-    passages = np.column_stack(in_threads(ensemble.first_passages, nodes))
+    passages = ensemble.passages_to(nodes)
     kept, nearly = firm_ends(advance(passages, roots), nodes, peaks.left_out, n_ends)
     return Ends(
         peaks.nodes[chosen][kept],
@@ -211,7 +223,7 @@ def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: i
 
 def recovery(
     graph: Graph,
-    depth: float,
+    ensemble: PathEnsemble,
     roots: np.ndarray,
     firm: sp.csr_matrix,
     ends: Ends,
@@ -223,19 +235,36 @@ def recovery(
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
+    weights = ensemble.equalised(graph)
 
-    def found_in(rng: np.random.Generator) -> np.ndarray:
-        nodes, part = resampled(graph, roots, rng)
-        ensemble = PathEnsemble.of(part, depth)
-        order = ensemble.order(np.flatnonzero(np.isin(nodes, roots)))
-        peaks = find_peaks(order, submatrix(firm, nodes), ensemble.equalised(part), int(RESAMPLED * END_CELLS))
-        return np.isin(tips, branch[nodes[peaks.nodes]]) & peaks.has_direction
+    def found_in(rngs: list[np.random.Generator]) -> np.ndarray:
+        counts = np.zeros(len(tips))
+        for order in orders_among_most(graph, ensemble, roots, rngs):
+            peaks = find_peaks(order, firm, weights, int(RESAMPLED * END_CELLS))
+            counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
+        return counts
 
-    counts = np.zeros(len(tips))
-    for i, found in enumerate(as_done(found_in, np.random.default_rng(seed).spawn(n_resamples))):
-        report("resamples", i, n_resamples)
-        counts += found
+    rngs = np.random.default_rng(seed).spawn(n_resamples)
+    counts, done = np.zeros(len(tips)), 0
+    for found in as_done(found_in, [rngs[i : i + _TOGETHER] for i in range(0, n_resamples, _TOGETHER)]):
+        report("resamples", done, n_resamples)
+        counts, done = counts + found, min(done + _TOGETHER, n_resamples)
     return counts / max(n_resamples, 1)
+
+
+def orders_among_most(
+    graph: Graph, ensemble: PathEnsemble, roots: np.ndarray, rngs: list[np.random.Generator]
+) -> Iterator[np.ndarray]:
+    """The order of most of the nodes at random, once for each generator; infinite for the others."""
+    if graph.forward is None:
+        kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs])
+        yield from np.ascontiguousarray(ensemble.passages_among(graph, roots, kept).T)
+        return
+    for rng in rngs:  # arrows have no system that is solved for several at once
+        nodes, part = resampled(graph, roots, rng)
+        order = np.full(graph.n_nodes, np.inf)
+        order[nodes] = PathEnsemble.of(part, ensemble.depth).order(np.flatnonzero(np.isin(nodes, roots)))
+        yield order
 
 
 def fates(passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray) -> np.ndarray:

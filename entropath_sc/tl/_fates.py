@@ -10,7 +10,6 @@ from scanpy import logging as logg
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
 from ..core.branches import passages_from
-from ..core.parallel import in_threads
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_flags, check_positive, warn
 from ._ordered import read_ordered, read_terminal
@@ -93,7 +92,7 @@ def fates(
                 "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
-        passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
+        passages = ordered.ensemble.passages_to(ends)
         at_root = passages_from(passages, ordered.roots)
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
         walk = None

@@ -71,7 +71,7 @@ class Ordered:
 
     def nearest(self, node: int, among: np.ndarray) -> np.ndarray:
         """The few nodes among some that are nearest to one, itself included."""
-        return self.ensemble.nearest(node, among, END_CELLS)
+        return self.ensemble.nearest([node], among, END_CELLS)[0]
 
     def given(self, adata: AnnData, cells: Cells, name: str) -> np.ndarray:
         """The nodes of cells that a user names: around one barcode, or around the cell deepest inside a category."""

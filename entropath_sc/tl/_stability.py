@@ -6,7 +6,6 @@ from scanpy import logging as logg
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core.branches import grow
-from ..core.parallel import in_threads
 from ..core.progress import Report
 from ..core.stability import repeat_map, repeat_order
 from ._adata import Fields, check_object, keys_for, representation, write
@@ -85,7 +84,7 @@ def stability(
             states = read_terminal(adata, keys)
             tips = states.cat.categories.to_numpy(dtype=object)
             ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in tips]
-            passages = np.column_stack(in_threads(ordered.ensemble.first_passages, ends))
+            passages = ordered.ensemble.passages_to(ends)
             tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
             branch = tree.place(advanced)
         near = ordered.nearest(int(ordered.roots[0]), np.arange(graph.n_nodes))

@@ -146,7 +146,7 @@ def _upstream(state: Ordered, n_candidates: int) -> tuple[list[int], list[np.nda
     for node in candidates:
         if len(found) < n_candidates and not any(node in nodes for nodes in around):
             found.append(node)
-            around.append(ensemble.nearest(node, np.arange(graph.n_nodes), n_near))
+            around += ensemble.nearest([node], np.arange(graph.n_nodes), n_near)
     return found, around
 
 
