@@ -688,3 +688,5 @@ def test_nodes_that_no_path_leads_to_have_no_order():
     order = ensemble.passages_among(graph, np.array([0]), kept)
     assert np.flatnonzero(np.isfinite(order[:, 0])).tolist() == [0]
     assert np.isfinite(order[:, 1]).all()
+    alone = ensemble.passages_among(graph, np.array([0]), kept[:, :1])
+    np.testing.assert_array_equal(alone[:, 0], order[:, 0])

@@ -36,14 +36,16 @@ def solve_in_stages(
     scale = np.ones_like(log_f) if scale is None else scale
     unknown = np.isneginf(log_f) & (scale > 0)
     guess, guess_shift = np.zeros_like(log_f), np.zeros(log_f.shape[1])
-    while unknown.any():
-        if among is not None and (np.count_nonzero(np.isfinite(log_f[among]), axis=0) >= enough).all():
-            break
+    while True:
         # The known nodes next to unknown ones are the boundary.
         edge = np.where((N @ unknown.astype(np.float64) > 0) & ~unknown, log_f, -np.inf)
         shift = edge.max(axis=0)
         reached = np.isfinite(shift)
         unknown &= reached
+        if not unknown.any():
+            return log_f
+        if among is not None and (np.count_nonzero(np.isfinite(log_f[among]), axis=0) >= enough).all():
+            return log_f
         shift = np.where(reached, shift, 0.0)
         rows = np.flatnonzero(unknown.any(axis=1))
         b = unknown[rows] * (scale * (N @ (scale * np.exp(edge - shift))))[rows]
@@ -57,7 +59,6 @@ def solve_in_stages(
         log_f[rows] = np.where(kept, np.log(f, where=kept, out=np.zeros_like(f)) + shift, log_f[rows])
         unknown[rows] &= ~kept
         guess[rows], guess_shift = f, shift
-    return log_f
 
 
 def _conjugate_gradients(N: sp.csr_matrix, scale: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
