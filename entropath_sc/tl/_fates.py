@@ -6,14 +6,19 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from scanpy import logging as logg
+from sklearn.utils import gen_batches
 
 from .._keys import DEFAULT_KEY, Keys
 from ..core import lineages
 from ..core.branches import passages_from
+from ..core.parallel import in_threads
 from ._adata import Fields, check_object, keys_for, named, without_following, write
 from ._checks import check_flags, check_positive, warn
 from ._ordered import read_ordered, read_terminal
 from ._progress import finished, progress
+
+# Cells that a thread takes at a time.
+_BLOCK = 65_536
 
 
 def fates(
@@ -120,12 +125,18 @@ def fate_fields(
     keys: Keys, passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray, names: list[str], cells: pd.Index
 ) -> Fields:
     """The fields that follow from passages to each state, of a reference's own cells or of new ones."""
-    probability = lineages.fates(passages, at_root, prior)
-    membership = probability / prior
-    membership /= membership.max(axis=1, keepdims=True)
+
+    def found(some: slice) -> tuple[np.ndarray, ...]:
+        probability = lineages.fates(passages[some], at_root, prior)
+        membership = probability / prior
+        membership /= membership.max(axis=1, keepdims=True)
+        return probability, membership, lineages.plasticity(probability)
+
+    blocks = in_threads(found, gen_batches(len(passages), _BLOCK))
+    probability, membership, plasticity = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     tables = {keys.fates: probability, keys.membership: membership, keys.passages: passages}
     obsm = {name: pd.DataFrame(values, index=cells, columns=names) for name, values in tables.items()}
-    return Fields(obs={keys.plasticity: lineages.plasticity(probability)}, obsm=obsm)
+    return Fields(obs={keys.plasticity: plasticity}, obsm=obsm)
 
 
 def _prior(prior: str | Mapping[str, float], names: list[str]) -> np.ndarray:

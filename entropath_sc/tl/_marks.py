@@ -7,6 +7,8 @@ import hashlib
 import numpy as np
 from sklearn.utils import gen_batches
 
+from ..core.parallel import in_threads
+
 # An odd number without a pattern in its bits: with odd weights, no change of a single number can go unnoticed.
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 # Rows at a time, which fit into the cache.
@@ -33,4 +35,4 @@ def mark_rows(*tables: np.ndarray) -> np.ndarray:
         weights = np.cumprod(np.full(words.shape[1], _BASE))
         return words.astype(np.uint64) @ weights
 
-    return np.concatenate([marks(some) for some in gen_batches(len(tables[0]), _BLOCK)])
+    return np.concatenate(in_threads(marks, gen_batches(len(tables[0]), _BLOCK)))
