@@ -155,8 +155,8 @@ def table(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list
         f"{rate:.0f} GFLOPS a core: {rate / machine['single']:.0%} of the product alone.",
         "",
         f"The inverse behind the free energies would have {inverse:.0f} GFLOP without its zeros, and take "
-        f"{inverse / machine['double']:.2f} s at the rate of the product. With its zeros, and with logarithms, it takes "
-        f"{found[largest]['free energies']:.2f} s.",
+        f"{inverse / machine['double']:.2f} s at the rate of the product. With its zeros, and with logarithms, it "
+        f"takes {found[largest]['free energies']:.2f} s.",
     ]
     return lines
 
