@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import weighted_graph
+from conftest import graph_of, weighted_graph
 from scipy.sparse.csgraph import dijkstra
 from scipy.stats import spearmanr
 
@@ -279,3 +279,12 @@ def test_free_energies_do_not_depend_on_the_order_of_the_nodes():
     other, _ = graph_of_cells(knn_distances(X[shuffled], 10), X[shuffled], decay=3.0, bandwidth="tempered")
     np.testing.assert_array_equal(D, D.T)
     np.testing.assert_allclose(PathEnsemble.of(other, 10.0).free_energies(), D[np.ix_(shuffled, shuffled)], atol=1e-8)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(wrong):
+    graph = graph_of(weighted_graph(20))
+    ensemble = PathEnsemble.of(graph, 10.0)
+    ensemble.weights.data[-1] = wrong
+    with pytest.raises(ArithmeticError, match="not finite"), np.errstate(all="ignore"):
+        ensemble.first_passages(np.array([0]))

@@ -17,7 +17,7 @@ from .kernel import Kernel
 from .nodes import SAME_PLACE
 from .parallel import in_threads
 from .potential import circular_flow
-from .stages import solve_in_stages, sum_in_stages
+from .stages import NOT_FINITE, solve_in_stages, sum_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
 SELF_AFFINITY = 1.0
@@ -162,6 +162,8 @@ class PathEnsemble:
         boundary = np.full(len(half), -np.inf)
         boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
         passages = half - solve_in_stages(self.normalised(), boundary, among=among, enough=enough)
+        if among is None and not np.isfinite(passages).all():
+            raise ArithmeticError(NOT_FINITE)
         passages[targets] = 0.0
         return passages
 

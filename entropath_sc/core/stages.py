@@ -14,6 +14,7 @@ from .sparse import submatrix
 TRUST = 1e-6
 RESIDUAL = 1e-14
 MOST_STEPS = 20_000
+NOT_FINITE = "The weights of paths cannot be computed: the graph has weights that are not finite."
 
 
 @on_one_blas_thread
@@ -125,7 +126,7 @@ def _kept(f: np.ndarray, reached: np.ndarray | bool = True) -> np.ndarray:
     """Which entries of a solution are accurate; a column that is reached has some."""
     kept = f > TRUST * f.max(axis=0)
     if not (kept.any(axis=0) | ~np.asarray(reached)).all():
-        raise ArithmeticError("The weights of paths cannot be computed: the graph has weights that are not finite.")
+        raise ArithmeticError(NOT_FINITE)
     return kept
 
 
