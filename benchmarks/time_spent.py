@@ -35,7 +35,7 @@ PARTS = {
     "free energies": ["core.ensemble.PathEnsemble.free_energies"],
     "diagnosis of the depth": ["core.pipeline.agreement"],
     "metric scaling": ["core.layout.classical", "core.layout.smacof"],
-    "first passages": ["core.ensemble.PathEnsemble.first_passages"],
+    "first passages": ["core.ensemble.PathEnsemble.first_passages", "core.ensemble.PathEnsemble.passages_among"],
     "placing cells": ["core.nodes.Interpolator.__call__"],
 }
 TOOLS = ("embedding", "pseudotime", "terminal_states", "fates")
