@@ -179,7 +179,7 @@ diagnosis, the scaling and the placing of cells use all cores; the rest uses one
 - *Free energies*, *diagnosis of the depth* and *metric scaling* depend on the number of landmarks alone. Together
   they take most of the time of a few thousand cells.
 - *Free energies* come from the inverse of a matrix. It is fast where the graph falls into two halves with few edges
-  between them, as a trajectory does. In a cloud of cells it takes three times as long.
+  between them, as a trajectory does. In a cloud of cells it takes several times as long.
 - *Marks* are checksums of the positions. By them the tools notice that positions have changed.
 - *Diagnosis of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
 
@@ -197,8 +197,8 @@ about half a second longer than the next (`python benchmarks/start.py`).
 - Fewer landmarks: `n_landmarks=1000` halves the search, and takes an eighth of the free energies and the scaling. Fine
   branches may be lost.
 - Fewer components: the search is proportional to them.
-- `terminal_states(adata, n_resamples=0)` leaves out how often a state is found again. On a graph of 50,000 cells,
-  `terminal_states` takes 7 of the 11 s that follow the neighbours, and most of it is this.
+- `terminal_states(adata, n_resamples=0)` leaves out how often a state is found again. On a graph of many
+  cells, that takes more time than all other steps together.
 - Keep the positions in single precision (`float32`). Others are converted in each call.
 - Use the cores: `n_jobs` limits them, so does `NUMBA_NUM_THREADS`. More than one process per core is slower.
 - Above memory, give a dask array, and a cluster: all per-cell steps run block by block, on all workers.

@@ -21,9 +21,8 @@ def invert(M: np.ndarray) -> None:
     """Overwrite a symmetric M-matrix with its inverse, up to rounding symmetric.
 
     By halves: of [[A, Bᵀ], [B, C]], first A is inverted, then C - B A⁻¹ Bᵀ. Only its diagonal is a difference, all else
-    are sums of numbers of one sign. So also the smallest entries are accurate relative to themselves. Rows and columns
-    of B that are empty take no time: few are not where the nodes of a sparse graph are in an order that keeps
-    neighbours together.
+    are sums of numbers of one sign. So also the smallest entries are accurate relative to themselves. Empty rows
+    and columns of B take no time. Most are empty where the graph is sparse and neighbours follow each other.
     """
     if len(M) <= _SMALL:
         lower, _ = dpotri(dpotrf(M, lower=1)[0], lower=1)
