@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from .ensemble import PathEnsemble
 from .graph import Graph
 from .parallel import as_done
 from .progress import Report, silent
-from .sparse import have_common, submatrix
+from .sparse import have_common, merge_downward, submatrix
 
 # Peaks meet along firm edges only: those with at least this fraction of an average edge's weight, between cells with
 # at least this many neighbours in common. Outliers, doublets and single false edges would join all peaks from above.
@@ -25,7 +24,9 @@ FIRM_COMMON = 2
 # The share of the cells that each resampling keeps, as is usual for samples without replacement.
 RESAMPLED = 0.8
 # Samples that are ordered together: a product with several columns reads the graph once for all.
-_TOGETHER = 5
+_TOGETHER = 10
+
+TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -67,95 +68,41 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far the last nodes stand alone.
     """
-    there = np.flatnonzero(np.isfinite(order))
-    firm = firm if len(there) == len(order) else submatrix(firm, there)
-    inside, left_out = _root_part(order[there], firm, least)
-    firm = firm if len(inside) == len(there) else submatrix(firm, inside)
-    inside, left_out = there[inside], there[left_out]
-    u = order[inside]
-    tops, basin = _basins(u, firm)
-    pairs, saddles = _passes(u, firm, basin)
-    # The largest values of each component, downward: enough to tell whether ``least`` nodes are above a pass.
-    by_basin = np.lexsort((-u, basin))
-    highest = [u[nodes[:least]] for nodes in np.split(by_basin, np.cumsum(np.bincount(basin))[:-1])]
-    component, peak = np.arange(len(tops)), tops.copy()
-
-    def found(i: int) -> int:
-        while component[i] != i:
-            component[i] = component[component[i]]
-            i = component[i]
-        return i
-
-    nodes, persistence = [], []
-    for (i, j), height in zip(pairs, u[saddles], strict=True):
-        i, j = found(i), found(j)
-        if i == j:
-            continue
-        if (u[peak[i]], -peak[i]) < (u[peak[j]], -peak[j]):
-            i, j = j, i
-        elder, younger = (len(highest[k]) == least and highest[k][-1] > height for k in (i, j))
-        if elder and younger:
-            nodes.append(inside[peak[j]])
-            persistence.append(u[peak[j]] - height)
-        elif younger:
-            peak[i] = peak[j]  # a few outliers above a branch are not its end
-        highest[i] = np.sort(np.append(highest[i], highest[j]))[: -least - 1 : -1]
-        component[j] = i
-    top = peak[found(0)]
-    last = inside[u > 0.5 * (np.median(u) + u[top])]
-    downward = np.argsort(-np.array(persistence), kind="stable")
+    there = np.isfinite(order)
+    downward = np.argsort(np.where(there, -order, np.inf), kind="stable")[: np.count_nonzero(there)]
+    part, peak, lower, heights = merge_downward(firm, downward, least)
+    chosen, left_out = _root_part(order, part, least)
+    inside = part == chosen
+    of_root = inside[lower]
+    nodes, persistence = lower[of_root], (order[lower] - order[heights])[of_root]
+    by_persistence = np.lexsort((nodes, -persistence))
+    top = peak[chosen]
+    last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[top])))
     return Peaks(
-        np.append(inside[top], np.array(nodes, dtype=np.int64)[downward]),
-        np.append(np.inf, np.array(persistence)[downward]),
+        np.append(top, nodes[by_persistence]),
+        np.append(np.inf, persistence[by_persistence]),
         _share_inside(weights, last, there),
         left_out,
     )
 
 
-def _root_part(order: np.ndarray, firm: sp.csr_matrix, least: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes of the part with the root, and those of other parts that have at least ``least``.
+def _root_part(order: np.ndarray, part: np.ndarray, least: int) -> tuple[int, np.ndarray]:
+    """The part with the root, and the nodes of other parts that have at least ``least``; -1 is no part.
 
     Where the root stands alone, or nearly so, it is the first larger part that the order reaches.
     """
-    label = connected_components(firm, directed=False)[1]
-    sizes = np.bincount(label)
-    first = np.full(len(sizes), np.inf)
-    np.minimum.at(first, label, order)
-    chosen = np.where(sizes >= min(2 * least, sizes.max()), first, np.inf).argmin()
-    return np.flatnonzero(label == chosen), np.flatnonzero((label != chosen) & (sizes >= least)[label])
-
-
-def _basins(u: np.ndarray, firm: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Local maxima, and for each node the one that steepest ascent leads to."""
-    by_rank = np.lexsort((np.arange(len(u)), -u))
-    rank = np.empty(len(u), dtype=np.int64)
-    rank[by_rank] = np.arange(len(u))
-    best = rank if firm.nnz == 0 else np.minimum(rank, np.minimum.reduceat(rank[firm.indices], firm.indptr[:-1]))
-    higher = by_rank[best]
-    while (higher != (highest := higher[higher])).any():
-        higher = highest
-    tops, basin = np.unique(higher, return_inverse=True)
-    return tops, basin
-
-
-def _passes(u: np.ndarray, firm: sp.csr_matrix, basin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of basins that touch, the highest pass first, and the node that each pass is at."""
-    apart = np.flatnonzero(np.repeat(basin, np.diff(firm.indptr)) < basin[firm.indices])
-    rows, columns = np.searchsorted(firm.indptr, apart, side="right") - 1, firm.indices[apart]
-    lower = np.where(u[rows] < u[columns], rows, columns)
-    one, other = basin[rows], basin[columns]
-    downward = np.lexsort((lower, -u[lower]))
-    pair = one[downward].astype(np.int64) * (basin.max() + 1) + other[downward]
-    _, first = np.unique(pair, return_index=True)
-    highest = downward[np.sort(first)]
-    return np.column_stack([one[highest], other[highest]]), lower[highest]
+    sizes = np.bincount(part[part >= 0], minlength=len(part))
+    size = np.where(part >= 0, sizes[part], 0)
+    chosen = int(part[np.where(size >= min(2 * least, sizes.max()), order, np.inf).argmin()])
+    return chosen, np.flatnonzero((part != chosen) & (size >= least))
 
 
 def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray, there: np.ndarray) -> float:
     """The share of the weight of the edges from some nodes, to nodes that are there, that stays among them."""
     links = weights[nodes]
-    total, among = (np.bincount(some, minlength=weights.shape[0])[links.indices] for some in (there, nodes))
-    return float((links.data * among).sum() / max((links.data * total).sum(), np.finfo(float).tiny))
+    among = np.zeros(len(there), dtype=bool)
+    among[nodes] = True
+    return float(links.data[among[links.indices]].sum() / max(links.data[there[links.indices]].sum(), TINY))
 
 
 def most_nodes(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -223,7 +170,8 @@ def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: i
 
 def recovery(
     graph: Graph,
-    ensemble: PathEnsemble,
+    ordering: PathEnsemble,
+    order: np.ndarray,
     roots: np.ndarray,
     firm: sp.csr_matrix,
     ends: Ends,
@@ -231,16 +179,20 @@ def recovery(
     seed: int,
     report: Report = silent,
 ) -> np.ndarray:
-    """How often each end is found again among most of the nodes at random: a peak on its branch."""
+    """How often each end is found again among most of the nodes at random: a peak on its branch.
+
+    ``order`` has the first passages of ``ordering`` to the roots.
+    """
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
-    weights = ensemble.equalised(graph)
+    weights = ordering.equalised(graph)
 
     def found_in(rngs: list[np.random.Generator]) -> np.ndarray:
+        kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs])
         counts = np.zeros(len(tips))
-        for order in orders_among_most(graph, ensemble, roots, rngs):
-            peaks = find_peaks(order, firm, weights, int(RESAMPLED * END_CELLS))
+        for resampled_order in np.ascontiguousarray(ordering.relaxed(graph, order, roots, kept).T):
+            peaks = find_peaks(resampled_order, firm, weights, int(RESAMPLED * END_CELLS))
             counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
         return counts
 
@@ -250,21 +202,6 @@ def recovery(
         report("resamples", done, n_resamples)
         counts, done = counts + found, min(done + _TOGETHER, n_resamples)
     return counts / max(n_resamples, 1)
-
-
-def orders_among_most(
-    graph: Graph, ensemble: PathEnsemble, roots: np.ndarray, rngs: list[np.random.Generator]
-) -> Iterator[np.ndarray]:
-    """The order of most of the nodes at random, once for each generator; infinite for the others."""
-    if graph.forward is None:
-        kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs])
-        yield from np.ascontiguousarray(ensemble.passages_among(graph, roots, kept).T)
-        return
-    for rng in rngs:  # arrows have no system that is solved for several at once
-        nodes, part = resampled(graph, roots, rng)
-        order = np.full(graph.n_nodes, np.inf)
-        order[nodes] = PathEnsemble.of(part, ensemble.depth).order(np.flatnonzero(np.isin(nodes, roots)))
-        yield order
 
 
 def fates(passages: np.ndarray, at_root: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -282,7 +219,7 @@ def plasticity(probability: np.ndarray) -> np.ndarray:
     n_ends = probability.shape[1]
     if n_ends < 2:
         return np.zeros(len(probability))
-    logs = np.log(np.maximum(probability, np.finfo(float).tiny))
+    logs = np.log(np.maximum(probability, TINY))
     return np.clip(-(probability * logs).sum(axis=1) / np.log(n_ends), 0.0, 1.0)
 
 

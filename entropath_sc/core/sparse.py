@@ -36,20 +36,84 @@ def _inside(indptr, indices, place, nodes):
 
 def have_common(M: sp.csr_matrix, least: int) -> np.ndarray:
     """Whether the two nodes of each entry of a symmetric matrix have so many neighbours in common."""
-    if not M.has_sorted_indices:
-        raise ValueError("The indices of the matrix must be sorted.")
     return _have_common(M.indptr, M.indices, least)
 
 
 @numba.njit(nogil=True, cache=True)
 def _have_common(indptr, indices, least):
     found = np.zeros(len(indices), dtype=np.bool_)
+    marked = np.full(len(indptr) - 1, -1, dtype=indices.dtype)
     for i in range(len(indptr) - 1):
+        neighbors = indices[indptr[i] : indptr[i + 1]]
+        for j in neighbors:
+            marked[j] = i
         for at in range(indptr[i], indptr[i + 1]):
-            j = indices[at]
-            a, b, n = indptr[i], indptr[j], 0
-            while n < least and a < indptr[i + 1] and b < indptr[j + 1]:
-                n += indices[a] == indices[b]
-                a, b = a + (indices[a] <= indices[b]), b + (indices[b] <= indices[a])
-            found[at] = n >= least
+            n, j = 0, indices[at]
+            for k in range(indptr[j], indptr[j + 1]):
+                n += marked[indices[k]] == i
+                if n >= least:
+                    found[at] = True
+                    break
     return found
+
+
+def merge_downward(
+    M: sp.csr_matrix, downward: np.ndarray, least: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Let nodes join the parts of their neighbours, in the order given.
+
+    Returns the part of each node in the end (-1 where it is not among them), the first node of each part, by the number
+    of the part, and for each pair of large parts that met the first node of the later part, and the node where they
+    met. Parts are large from ``least`` nodes on. Where a large one meets a small one, its first node counts as theirs.
+    """
+    return _merge_downward(M.indptr, M.indices, downward, least)
+
+
+@numba.njit(nogil=True, cache=True)
+def _merge_downward(indptr, indices, downward, least):
+    n = len(indptr) - 1
+    parent, first, size = np.full(n, -1), np.arange(n), np.zeros(n, dtype=np.int64)
+    place = np.empty(n, dtype=np.int64)
+    lower, met = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    n_met = 0
+    for at in range(len(downward)):
+        x = downward[at]
+        place[x] = at
+        parent[x] = x
+        for k in range(indptr[x], indptr[x + 1]):
+            if parent[indices[k]] < 0:
+                continue
+            one, other = x, indices[k]
+            while parent[one] != one:
+                parent[one] = parent[parent[one]]
+                one = parent[one]
+            while parent[other] != other:
+                parent[other] = parent[parent[other]]
+                other = parent[other]
+            if one == other:
+                continue
+            if place[first[one]] > place[first[other]]:
+                one, other = other, one
+            if size[other] >= least:
+                if size[one] >= least:
+                    lower[n_met], met[n_met] = first[other], x
+                    n_met += 1
+                else:
+                    first[one] = first[other]
+            if size[one] < size[other]:
+                first[other] = first[one]
+                one, other = other, one
+            parent[other] = one
+            size[one] += size[other]
+        root = x
+        while parent[root] != root:
+            root = parent[root]
+        size[root] += 1
+    part = np.full(n, -1)
+    for x in downward:
+        root = x
+        while parent[root] != root:
+            parent[root] = parent[parent[root]]
+            root = parent[root]
+        part[x] = root
+    return part, first, lower[:n_met], met[:n_met]

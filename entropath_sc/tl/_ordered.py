@@ -20,17 +20,21 @@ from ._adata import Cells, cell_indices, is_category
 from ._checks import settings_for
 from ._nodes import NodeGraph, node_graph
 
-# How far a stored potential may be from the one on the present graph, relative to its largest: rounding, no more.
+# The largest relative error with which a stored potential may solve the equations of the present graph: rounding.
 SAME_ORDER = 1e-4
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """The graph of an order with its path ensemble, the order of its nodes, and the nodes of the roots."""
+    """The graph of an order with its path ensemble, the order of its nodes, and the nodes of the roots.
+
+    ``ordering`` is the ensemble whose first passages are the order: the same one, unless there are arrows.
+    """
 
     nodes: NodeGraph
     settings: Settings
     ensemble: PathEnsemble
+    ordering: PathEnsemble
     order: np.ndarray
     roots: np.ndarray
 
@@ -118,16 +122,16 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     ensemble = PathEnsemble.of(nodes.graph, float(settings.depth))
     sources = nodes.graph.sources(nodes.cells, cell_indices(adata, roots, "root"))
     at = np.unique(np.asarray(sources.argmax(axis=1)).ravel())
-    order = ensemble.order(at)
-    stored = (
-        adata.obs[keys.potential].to_numpy() if nodes.chosen is None else np.asarray(part["landmarks"]["potential"])
-    )
-    if len(stored) != len(order) or not np.allclose(stored, order, atol=SAME_ORDER * order.max()):
+    ordering = ensemble.ordering(at)
+    stored = adata.obs[keys.potential] if nodes.chosen is None else part["landmarks"]["potential"]
+    order = np.asarray(stored, dtype=np.float64)
+    # Solving again would take most of the time of what follows.
+    if len(order) != nodes.graph.n_nodes or order[at].any() or not ordering.residual(order) <= SAME_ORDER:
         raise ValueError(
             f"adata.obs[{keys.potential!r}] was made with other neighbours or cells. Run "
             "`ep.tl.pseudotime(adata, root=...)` again."
         )
-    return Ordered(nodes, settings, ensemble, order, at)
+    return Ordered(nodes, settings, ensemble, ordering, order, at)
 
 
 def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:

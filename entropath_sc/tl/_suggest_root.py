@@ -104,7 +104,7 @@ def suggest_root(
     with progress() as report:
         nodes = node_graph(adata, keys, DEFAULT, preset="default", report=report)
         ensemble = PathEnsemble.of(nodes.graph, float(DEFAULT.depth))
-        state = Ordered(nodes, DEFAULT, ensemble, np.empty(nodes.graph.n_nodes), np.empty(0, dtype=int))
+        state = Ordered(nodes, DEFAULT, ensemble, ensemble, np.empty(nodes.graph.n_nodes), np.empty(0, dtype=int))
         params = adata.uns.get(keys.uns, {}).get("params", {}).get("merw_graph", {})
         inside = first_cells(adata, params) if within is None else cell_indices(adata, within, "within")
         members = None if inside is None else state.nodes_of(inside)

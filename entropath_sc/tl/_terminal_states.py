@@ -181,7 +181,7 @@ def _found(
         )
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
-    again = recovery(graph, ordered.ensemble, roots, firm, ends, n_resamples, seed, report)
+    again = recovery(graph, ordered.ordering, ordered.order, roots, firm, ends, n_resamples, seed, report)
     return {
         name: State(
             int(ends.peaks[i]),
