@@ -16,7 +16,7 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "embedding": {"obs": ("landmark",), "obsm": ("coordinates",)},
     "pseudotime": {"obs": ("pseudotime", "potential")},
-    "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point")},
+    "terminal_states": {"obs": ("terminal", "branch", "position", "at_branch_point"), "obsm": ("passages",)},
     "fates": {"obs": ("plasticity",), "obsm": ("fates", "membership", "passages"), "obsp": ("forward",)},
     "stability": {"obs": ("pseudotime_sd", "fates_sd", "same_branch", "coordinates_sd")},
     "trends": {},

@@ -666,46 +666,65 @@ def test_a_state_of_one_cell_does_not_hide_how_often_the_others_are_found(plain)
 
 @pytest.fixture(scope="module")
 def among_most():
-    """A graph, and the orders of three random samples of its nodes, each solved on its own graph."""
+    """An ensemble, its equalised weights, the order of all nodes, random samples, and the order of each sample."""
     X = ep.datasets.branching(n_cells=500, n_genes=60).obsm["X_pca"]
     graph, _ = graph_of_cells(knn_distances(X, 10), X, decay=3.0, bandwidth="tempered")
     ensemble, root = PathEnsemble.of(graph, 10.0), np.array([0])
-    kept, alone = np.zeros((500, 3), dtype=bool), np.full((500, 3), np.inf)
-    for i, rng in enumerate(np.random.default_rng(1).spawn(3)):
-        nodes, part = lineages.resampled(graph, root, rng)
-        kept[nodes, i] = True
-        # With steps that cost as much as in the whole graph.
-        own = PathEnsemble.of(part, 10.0 * ensemble.unit / np.median(part.lengths))
-        alone[nodes, i] = own.order(np.searchsorted(nodes, root))
-    return graph, ensemble, root, kept, alone
+    B = ensemble.equalised(graph)
+    kept = np.column_stack([lineages.most_nodes(graph, root, rng) for rng in np.random.default_rng(1).spawn(3)])
+    alone = np.full(kept.shape, np.inf)
+    for column, nodes in zip(alone.T, kept.T, strict=True):
+        inside = np.flatnonzero(nodes)
+        degree = B[inside][:, inside].sum(axis=1).A1
+        system = np.diag(degree) - ensemble.weights[inside][:, inside].toarray()
+        f = np.linalg.solve(system[1:, 1:], -system[1:, 0])  # the root is the first
+        column[inside] = np.append(0.0, -np.log(f))
+    return ensemble, B, ensemble.order(root), kept, alone
 
 
-def test_relaxed_orders_become_those_of_their_own_graph(among_most):
-    graph, ensemble, root, kept, alone = among_most
-    order = ensemble.relaxed(graph, ensemble.order(root), root, kept, n_steps=1000)
-    np.testing.assert_allclose(order, alone, atol=1e-4)
+def test_relaxed_orders_become_those_of_the_nodes_alone(among_most):
+    ensemble, B, order, kept, alone = among_most
+    relaxed = ensemble.relaxed(B, order, np.array([0]), kept, n_steps=1000)
+    np.testing.assert_allclose(relaxed, alone, atol=1e-4)
 
 
-def test_a_few_steps_tell_which_of_two_near_nodes_comes_first(among_most):
+def test_a_few_steps_tell_which_of_two_neighbors_comes_first(among_most):
     """Better than the order of all nodes does."""
-    graph, ensemble, root, kept, alone = among_most
-    A, order = graph.affinity.tocoo(), ensemble.order(root)
-    both = kept[A.row] & kept[A.col]
+    ensemble, B, order, kept, alone = among_most
+    links = B.tocoo()
+    both = kept[links.row] & kept[links.col]
 
     def agreement(found: np.ndarray) -> float:
-        return float(np.mean(((found[A.row] > found[A.col]) == (alone[A.row] > alone[A.col]))[both]))
+        return float(np.mean(((found[links.row] > found[links.col]) == (alone[links.row] > alone[links.col]))[both]))
 
     before = agreement(np.repeat(order[:, None], 3, axis=1))
-    assert agreement(ensemble.relaxed(graph, order, root, kept)) > 0.97 > before
+    assert agreement(ensemble.relaxed(B, order, np.array([0]), kept)) > 0.97 > before
 
 
 def test_nodes_without_a_neighbor_have_no_order():
     A, (arm, _) = branched(10, (12, 7))
     graph = graph_of(A)
     ensemble, root = PathEnsemble.of(graph, 10.0), np.array([0])
+    B, order = ensemble.equalised(graph), ensemble.order(root)
     kept = np.ones((graph.n_nodes, 2), dtype=bool)
     kept[arm[-2], 0] = False
-    order = ensemble.relaxed(graph, ensemble.order(root), root, kept)
-    assert np.flatnonzero(np.isinf(order[:, 0])).tolist() == arm[-2:].tolist()
-    assert np.isfinite(order[:, 1]).all()
-    np.testing.assert_array_equal(ensemble.relaxed(graph, ensemble.order(root), root, kept[:, :1])[:, 0], order[:, 0])
+    relaxed = ensemble.relaxed(B, order, root, kept)
+    assert np.flatnonzero(np.isinf(relaxed[:, 0])).tolist() == arm[-2:].tolist()
+    np.testing.assert_allclose(relaxed[:, 1], order, atol=1e-5)
+    np.testing.assert_array_equal(ensemble.relaxed(B, order, root, kept[:, :1])[:, 0], relaxed[:, 0])
+
+
+@pytest.mark.parametrize("change", ["passages", "states"])
+def test_fates_follow_the_states_also_where_stored_passages_do_not(plain, change):
+    ep.tl.terminal_states(plain, groupby="branch", n_resamples=0)
+    if change == "passages":
+        plain.obsm["entropath_passages"] *= 1.01
+    else:
+        terminal = plain.obs["entropath_terminal"].copy()
+        terminal[terminal.dropna().index[0]] = np.nan
+        plain.obs["entropath_terminal"] = terminal
+    computed = plain.copy()
+    del computed.obsm["entropath_passages"]
+    ep.tl.fates(computed)
+    ep.tl.fates(plain)
+    pd.testing.assert_frame_equal(plain.obsm["entropath_fates"], computed.obsm["entropath_fates"])

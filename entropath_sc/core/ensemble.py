@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
+from scipy.sparse.csgraph import breadth_first_order, dijkstra, reverse_cuthill_mckee
 from scipy.special import logsumexp, softmax
 from sklearn.utils import gen_batches
 
@@ -17,6 +17,7 @@ from .kernel import Kernel
 from .nodes import SAME_PLACE
 from .parallel import in_threads
 from .potential import circular_flow
+from .sparse import product, submatrix
 from .stages import solve_in_stages, sum_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
@@ -34,6 +35,10 @@ LARGEST_COST = 600.0
 # Numerical: nodes that paths longer than the range of floats are added up through.
 N_WAYPOINTS = 64
 
+# The nearest nodes are chosen from so many times as many around a node. On real and generated cells, the ten nearest
+# are then the same as among all cells; with 50 times as many, one in 300 is another.
+AROUND = 200
+
 # How many steps of each path lead through a resample. With 8, 16, 32 and all of them, the ends of marrow, pancreas,
 # Paul15 and generated trees were found again equally often, within two of 20 resamples.
 N_RELAXED = 16
@@ -46,24 +51,21 @@ _ROWS = 64
 N_NOISE = 15
 
 
-def equalise(A: sp.csr_matrix, start: np.ndarray | None = None) -> np.ndarray:
-    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling).
-
-    ``start`` may have several columns. Nodes that are 0 there are left out.
-    """
-    s = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() + SELF_AFFINITY) if start is None else start
-    kept = s > 0
+def equalise(A: sp.csr_matrix) -> np.ndarray:
+    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling)."""
+    s = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() + SELF_AFFINITY)
     for _ in range(MOST_ITERATIONS):
         row_sums = s * (A @ s + SELF_AFFINITY * s)
-        if np.abs(row_sums - 1.0, where=kept, out=np.zeros_like(s)).max() <= TOLERANCE:
+        if np.abs(row_sums - 1.0).max() <= TOLERANCE:
             break
-        s = np.divide(s, np.sqrt(row_sums), where=kept, out=np.zeros_like(s))
+        s /= np.sqrt(row_sums)
     return s
 
 
 def step_costs(lengths: np.ndarray, unit: float, depth: float) -> np.ndarray:
     """What the length of a step adds to the free energy of a path."""
-    return np.minimum(np.clip(lengths / unit, 1.0 / STEP_RANGE, STEP_RANGE) / depth, LARGEST_COST)
+    steps = np.minimum(np.maximum(lengths / unit, 1.0 / STEP_RANGE), STEP_RANGE)  # np.clip is slower
+    return np.minimum(steps / depth, LARGEST_COST)
 
 
 @dataclass(frozen=True)
@@ -142,54 +144,54 @@ class PathEnsemble:
         """
         if self.forward is not None:
             return self._passages_along(targets)[0]
-        return self._symmetric_passages(targets)
+        return _symmetric_passages(self.normalised(), self.degree, targets)
 
     def passages_to(self, sets: Sequence[np.ndarray]) -> np.ndarray:
         """First passages to each set of targets, as columns."""
         return np.column_stack(in_threads(self.first_passages, sets))
 
     def nearest(self, nodes: Sequence[int], among: np.ndarray, n: int) -> list[np.ndarray]:
-        """For each node the ``n`` nodes among some that have most paths to it, whichever way arrows point."""
+        """For each node the ``n`` nodes among some that have most paths to it, whichever way arrows point.
+
+        Paths through the nodes around it count, as far as :data:`AROUND` times as many to choose from are there.
+        """
         plain, n = self.undirected, min(n, len(among))
+        N, wanted = plain.normalised(), np.isin(np.arange(len(self.degree)), among)
 
         def nearest_to(node: int) -> np.ndarray:
-            far = plain._symmetric_passages(np.array([node]), among, n)[among]
-            return among[np.argsort(far, kind="stable")[:n]]
+            outward = breadth_first_order(N, node, return_predecessors=False)
+            there = np.cumsum(wanted[outward])
+            around = np.sort(outward[: 1 + np.searchsorted(there, min(AROUND * n, there[-1]))])
+            at = np.searchsorted(around, [node])
+            far = _symmetric_passages(submatrix(N, around), plain.degree[around], at)
+            chosen = wanted[around]
+            return around[chosen][np.argsort(far[chosen], kind="stable")[:n]]
 
         return in_threads(nearest_to, nodes)
 
-    def _symmetric_passages(
-        self, targets: np.ndarray, among: np.ndarray | None = None, enough: int | None = None
-    ) -> np.ndarray:
-        """First passages without arrows; of some nodes, only the nearest few."""
-        half = 0.5 * np.log(self.degree)
-        boundary = np.full(len(half), -np.inf)
-        boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
-        passages = half - solve_in_stages(self.normalised(), boundary, among=among, enough=enough)
-        passages[targets] = 0.0
-        return passages
-
     def relaxed(
-        self, graph: Graph, order: np.ndarray, targets: np.ndarray, kept: np.ndarray, n_steps: int = N_RELAXED
+        self, B: sp.csr_matrix, order: np.ndarray, targets: np.ndarray, kept: np.ndarray, n_steps: int = N_RELAXED
     ) -> np.ndarray:
         """First passages among some of the nodes, a column for each choice of them (``kept``); others are infinite.
 
-        ``order`` has the first passages to ``targets`` among all nodes. The first ``n_steps`` steps of each path lead
-        through the kept nodes, with affinities that are equalised among them. From there on it goes as among all. So
-        what is near is as in a graph of the kept nodes alone, and only differences over long ways are left out.
+        ``B`` is what :meth:`equalised` gives, and ``order`` the first passages to ``targets`` among all nodes. The
+        first ``n_steps`` steps of each path lead through kept nodes only: steps to the others go to these instead, in
+        proportion. From there on paths go as among all. So what is near is as in a graph of the kept nodes alone, and
+        only differences over long ways are left out.
         """
-        A, W, rows = graph.affinity, self.weights, self.rows
-        s = equalise(A, self.scale[:, None] * kept)
-        share = s / self.scale[:, None]
-        degree = s * (A @ s) * (self.degree / (self.scale * (A @ self.scale)))[:, None]
-        leaving = np.divide(share, degree, out=np.zeros_like(share), where=degree > 0)
+        W, rows = self.weights, self.rows
         with np.errstate(divide="ignore"):  # of steps that cost more than floats hold
             along = np.exp(np.log(W.data) + order[rows] - order[W.indices])
-        M = sp.csr_matrix((along, W.indices, W.indptr), shape=W.shape)
-        ratio = kept.astype(np.float64)  # to the weight of the paths among all nodes
+        M = sp.csr_matrix((along.astype(np.float32), W.indices, W.indptr), shape=W.shape)
+        ratio = kept.astype(np.float32)  # to the weight of the paths among all nodes
+        leaving, after = np.empty_like(ratio), np.empty_like(ratio)
+        product(B.astype(np.float32), ratio, ratio, leaving)
+        leaving *= (self.degree / np.asarray(B.sum(axis=1)).ravel())[:, None]
+        np.divide(1.0, leaving, out=leaving, where=leaving > 0)
         for _ in range(n_steps):
-            ratio = leaving * (M @ (share * ratio))
-            ratio[targets] = kept[targets]
+            product(M, leaving, ratio, after)
+            after[targets] = ratio[targets]
+            ratio, after = after, ratio
         with np.errstate(divide="ignore"):
             return order[:, None] - np.log(ratio)
 
@@ -273,6 +275,16 @@ class PathEnsemble:
         root, rows = 1.0 / np.sqrt(self.degree), self.rows
         values = self.weights.data * root[rows] * root[self.weights.indices]
         return sp.csr_matrix((values, self.weights.indices, self.weights.indptr), shape=self.weights.shape)
+
+
+def _symmetric_passages(N: sp.csr_matrix, degree: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """First passages without arrows, from what :meth:`PathEnsemble.normalised` gives."""
+    half = 0.5 * np.log(degree)
+    boundary = np.full(len(half), -np.inf)
+    boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in
+    passages = half - solve_in_stages(N, boundary)
+    passages[targets] = 0.0
+    return passages
 
 
 def _through_waypoints(D: np.ndarray, beyond: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from .branches import END_CELLS, advance, firm_ends, grow
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .parallel import as_done
+from .parallel import in_threads
 from .progress import Report, silent
 from .sparse import have_common, merge_downward, submatrix
 
@@ -23,8 +23,8 @@ FIRM_WEIGHT = 0.2
 FIRM_COMMON = 2
 # The share of the cells that each resampling keeps, as is usual for samples without replacement.
 RESAMPLED = 0.8
-# Samples that are ordered together: a product with several columns reads the graph once for all.
-_TOGETHER = 10
+# Resamples that are ordered together: a product with several columns reads the graph once for all.
+_TOGETHER = 20
 
 TINY = np.finfo(float).tiny
 
@@ -188,19 +188,19 @@ def recovery(
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
     weights = ordering.equalised(graph)
 
-    def found_in(rngs: list[np.random.Generator]) -> np.ndarray:
-        kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs])
-        counts = np.zeros(len(tips))
-        for resampled_order in np.ascontiguousarray(ordering.relaxed(graph, order, roots, kept).T):
-            peaks = find_peaks(resampled_order, firm, weights, int(RESAMPLED * END_CELLS))
-            counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
-        return counts
+    least = int(RESAMPLED * END_CELLS)
+
+    def peaks_of(resampled_order: np.ndarray) -> Peaks:
+        return find_peaks(resampled_order, firm, weights, least)
 
     rngs = np.random.default_rng(seed).spawn(n_resamples)
-    counts, done = np.zeros(len(tips)), 0
-    for found in as_done(found_in, [rngs[i : i + _TOGETHER] for i in range(0, n_resamples, _TOGETHER)]):
-        report("resamples", done, n_resamples)
-        counts, done = counts + found, min(done + _TOGETHER, n_resamples)
+    counts = np.zeros(len(tips))
+    for first in range(0, n_resamples, _TOGETHER):
+        report("resamples", first, n_resamples)
+        kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs[first : first + _TOGETHER]])
+        orders = np.ascontiguousarray(ordering.relaxed(weights, order, roots, kept).T)
+        for peaks in in_threads(peaks_of, orders):
+            counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
     return counts / max(n_resamples, 1)
 
 

@@ -6,6 +6,8 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
+from .parallel import over_rows
+
 
 def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
     """The rows and columns of some nodes, in rising order."""
@@ -36,17 +38,17 @@ def _inside(indptr, indices, place, nodes):
 
 def have_common(M: sp.csr_matrix, least: int) -> np.ndarray:
     """Whether the two nodes of each entry of a symmetric matrix have so many neighbours in common."""
-    return _have_common(M.indptr, M.indices, least)
+    found = np.zeros(M.nnz, dtype=bool)
+    over_rows(lambda first, last: _have_common(M.indptr, M.indices, least, found, first, last), M.shape[0])
+    return found
 
 
 @numba.njit(nogil=True, cache=True)
-def _have_common(indptr, indices, least):
-    found = np.zeros(len(indices), dtype=np.bool_)
+def _have_common(indptr, indices, least, found, first, last):
     marked = np.full(len(indptr) - 1, -1, dtype=indices.dtype)
-    for i in range(len(indptr) - 1):
-        neighbors = indices[indptr[i] : indptr[i + 1]]
-        for j in neighbors:
-            marked[j] = i
+    for i in range(first, last):
+        for at in range(indptr[i], indptr[i + 1]):
+            marked[indices[at]] = i
         for at in range(indptr[i], indptr[i + 1]):
             n, j = 0, indices[at]
             for k in range(indptr[j], indptr[j + 1]):
@@ -54,7 +56,6 @@ def _have_common(indptr, indices, least):
                 if n >= least:
                     found[at] = True
                     break
-    return found
 
 
 def merge_downward(
@@ -72,8 +73,8 @@ def merge_downward(
 @numba.njit(nogil=True, cache=True)
 def _merge_downward(indptr, indices, downward, least):
     n = len(indptr) - 1
-    parent, first, size = np.full(n, -1), np.arange(n), np.zeros(n, dtype=np.int64)
-    place = np.empty(n, dtype=np.int64)
+    parent, first = np.full(n, -1), np.arange(n)
+    size, place = np.zeros(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     lower, met = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     n_met = 0
     for at in range(len(downward)):
@@ -117,3 +118,20 @@ def _merge_downward(indptr, indices, downward, least):
             root = parent[root]
         part[x] = root
     return part, first, lower[:n_met], met[:n_met]
+
+
+def product(M: sp.csr_matrix, factors: np.ndarray, X: np.ndarray, out: np.ndarray) -> None:
+    """Set ``out`` to ``factors`` times M X, entry by entry, on all cores. The columns of X are next to each other."""
+    over_rows(lambda first, last: _product(M.indptr, M.indices, M.data, factors, X, out, first, last), M.shape[0])
+
+
+@numba.njit(nogil=True, cache=True)
+def _product(indptr, indices, data, factors, X, out, first, last):
+    for i in range(first, last):
+        row = out[i]
+        row[:] = 0
+        for at in range(indptr[i], indptr[i + 1]):
+            value, other = data[at], X[indices[at]]
+            for c in range(len(row)):
+                row[c] += value * other[c]
+        row *= factors[i]

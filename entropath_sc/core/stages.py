@@ -18,24 +18,15 @@ NOT_FINITE = "The weights of paths cannot be computed: the graph has weights tha
 
 
 @on_one_blas_thread
-def solve_in_stages(
-    N: sp.csr_matrix,
-    log_f: np.ndarray,
-    among: np.ndarray | None = None,
-    enough: int | None = None,
-    residual: float = RESIDUAL,
-) -> np.ndarray:
+def solve_in_stages(N: sp.csr_matrix, log_f: np.ndarray) -> np.ndarray:
     """log f with f = N f where ``log_f`` is -inf, and as given elsewhere.
 
-    N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown. With ``among``
-    it ends as soon as the ``enough`` largest of these nodes are known; the others stay -inf.
+    N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown.
     """
     log_f = log_f.copy()
     unknown = np.isneginf(log_f)
     guess, guess_shift = np.zeros_like(log_f), 0.0
     while unknown.any():
-        if among is not None and np.count_nonzero(~unknown[among]) >= enough:
-            break
         rows = np.flatnonzero(unknown)
         # The known nodes next to unknown ones are the boundary.
         edge = np.where((N @ unknown.astype(np.float64) > 0) & ~unknown, log_f, -np.inf)
@@ -48,7 +39,7 @@ def solve_in_stages(
         with np.errstate(over="ignore", invalid="ignore"):
             start = guess[rows] * np.exp(guess_shift - shift)
             is_better = np.linalg.norm(b - system @ start) < np.linalg.norm(b)
-        f, _ = cg(system, b, start if is_better else None, rtol=residual, maxiter=MOST_STEPS)
+        f, _ = cg(system, b, start if is_better else None, rtol=RESIDUAL, maxiter=MOST_STEPS)
         kept = _kept(f)
         log_f[rows[kept]] = np.log(f[kept]) + shift
         unknown[rows[kept]] = False

@@ -97,7 +97,7 @@ def fates(
                 "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
         ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
-        passages = ordered.ensemble.passages_to(ends)
+        passages = ordered.passages_to(ends, adata.obsm.get(keys.passages))
         at_root = passages_from(passages, ordered.roots)
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
         walk = None

@@ -82,6 +82,8 @@ def terminal_states(
         How far along its branch a cell is, from 0 to 1.
     `adata.obs['entropath_at_branch_point']` : bool
         Whether a cell has neighbours on another branch.
+    `adata.obsm['entropath_passages']` : DataFrame
+        -log of the weight of all paths to each state, where all cells are nodes. `ep.tl.fates` reads it.
     `adata.uns['entropath']['terminal_states']` : DataFrame
         A row for each state, with these columns:
 
@@ -159,7 +161,7 @@ def _found(
     """The states that are there, or ``n_states`` of them, by name."""
     graph, roots = ordered.nodes.graph, ordered.roots
     firm, peaks = ordered.firm, ordered.peaks
-    if (apart := _left_out(ordered)).any():
+    if (apart := np.isin(ordered.on_cells(np.arange(len(ordered.order))), peaks.left_out)).any():
         warn(
             f"{apart.sum()} of {len(apart)} cells have no firm link to the part with the root. Terminal states are "
             "looked for in that part only, and fates of the others mean little: analyse them alone, with a root of "
@@ -235,11 +237,6 @@ def _same_end(one: State, other: State, ordered: Ordered) -> bool:
     passages = np.column_stack([one.passages, other.passages])
     tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
     return bool(tree.firmness(advanced, ends).min() <= 0.5)
-
-
-def _left_out(ordered: Ordered) -> np.ndarray:
-    """Whether each cell is in a part without the root."""
-    return np.isin(ordered.on_cells(np.arange(len(ordered.order))), ordered.peaks.left_out)
 
 
 def _named(ends: list[np.ndarray], ordered: Ordered, labels: pd.Series | None) -> list[str]:
@@ -339,6 +336,7 @@ def _fields(adata: AnnData, keys: Keys, ordered: Ordered, states: dict[str, Stat
     code = np.full(adata.n_obs, -1)
     for i, state in enumerate(states.values()):
         code[ordered.cells_of(state.nodes)] = i
+    on_cells = states and ordered.nodes.chosen is None
     return Fields(
         obs={
             keys.terminal: pd.Categorical.from_codes(code, categories=names),
@@ -346,5 +344,6 @@ def _fields(adata: AnnData, keys: Keys, ordered: Ordered, states: dict[str, Stat
             keys.position: ordered.on_cells(position),
             keys.at_branch_point: ordered.on_cells(between(on_nodes, ordered.firm)),
         },
+        obsm={keys.passages: pd.DataFrame(passages, adata.obs_names, names) if on_cells else None},
         parts={"terminal_states": table, "tree": {"nodes": nodes, "edges": edges}},
     )
