@@ -1,7 +1,6 @@
 """Out of core: time and peak memory at one and ten million cells, on a dask cluster of two workers.
 
-The command line embeds and orders the cells of a store. Terminal states and fates follow in Python, on a dask array of
-the same cells; their order and tables are in memory.
+The command line embeds and orders the cells of a store, and finds terminal states and fates.
 
     pip install -e ".[bench]"
     python benchmarks/scale.py [--cells 1000000 10000000] [--folder /tmp/entropath_scale] [--memory-limit 2GB]
@@ -26,9 +25,9 @@ import numpy as np
 from speed import N_PCS, RESULTS, cells
 
 CHUNK = 100_000
-STAGES = ("joining", "landmarks", "cells", "writing")
-# What is shared among workers; the rest is done once, or by one process.
-SHARED = ("joining", "cells")
+STAGES = ("joining", "landmarks", "cells", "copying", "writing")
+# What is shared among workers; landmarks are done once, and one process copies the input.
+SHARED = ("joining", "cells", "writing")
 
 
 def make_store(path: Path, n_cells: int) -> None:
@@ -70,7 +69,7 @@ def child(store: Path, memory_limit: str) -> None:
 
     output = store.with_name(f"out_{store.name}")
     shutil.rmtree(output, ignore_errors=True)
-    command = ["run", str(store), "-o", str(output), "--root", "cell_0", "--out-of-core", "--quiet"]
+    command = ["run", str(store), "-o", str(output), "--root", "cell_0", "--lineages", "--out-of-core", "--quiet"]
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=memory_limit, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -82,25 +81,7 @@ def child(store: Path, memory_limit: str) -> None:
         shutil.rmtree(output, ignore_errors=True)
         if code:
             sys.exit(code)
-        found |= {"lineages": lineages(store), "lineages_mb": peak_mb()}
     print("RESULT" + json.dumps(found))
-
-
-def lineages(store: Path) -> float:
-    """Seconds from a dask array to terminal states and fates, on the active cluster."""
-    import dask.array as da
-    import zarr
-    from anndata import AnnData
-
-    import entropath_sc as ep
-
-    X = da.from_zarr(zarr.open_array(store, path="obsm/X_pca", mode="r"))
-    adata = AnnData(shape=(len(X), 0), obsm={"X_pca": X})
-    began = time.perf_counter()
-    ep.tl.pseudotime(adata, root=adata.obs_names[0])
-    ep.tl.terminal_states(adata)
-    ep.tl.fates(adata)
-    return time.perf_counter() - began
 
 
 def measure(store: Path, memory_limit: str) -> dict:
@@ -129,9 +110,8 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(exist_ok=True)
     lines = [
-        f"| cells | seconds | {' | '.join(STAGES)} | peak MB, main | peak MB, workers | peak MB, all | order, terminal "
-        "states and fates in Python: seconds | peak MB, main |",
-        "|" + "---|" * (len(STAGES) + 7),
+        f"| cells | seconds | {' | '.join(STAGES)} | peak MB, main | peak MB, workers | peak MB, all |",
+        "|" + "---|" * (len(STAGES) + 5),
     ]
     for n in options.cells:
         store = options.folder / f"cells_{n}.zarr"
@@ -145,8 +125,7 @@ def main() -> None:
         total = found["main_mb"] + sum(found["worker_mb"])
         workers = " + ".join(f"{mb:.0f}" for mb in found["worker_mb"])
         lines.append(
-            f"| {n:,} | {found['seconds']:.1f} | {stages} | {found['main_mb']:.0f} | {workers} | {total:.0f} | "
-            f"{found['lineages']:.1f} | {found['lineages_mb']:.0f} |"
+            f"| {n:,} | {found['seconds']:.1f} | {stages} | {found['main_mb']:.0f} | {workers} | {total:.0f} |"
         )
     lines += ["", *projected(n, found["stages"])]
     (RESULTS / "scale.md").write_text("\n".join(lines) + "\n")
@@ -155,11 +134,11 @@ def main() -> None:
 
 def projected(n: int, stages: dict[str, float], n_cells: int = 100_000_000) -> list[str]:
     """From the costs per cell of the last run, with two workers: what more cells on more workers would take."""
-    alone = stages["landmarks"] + stages["writing"] * n_cells / n
+    alone = stages["landmarks"] + stages["copying"] * n_cells / n
     lines = [
         f"{n_cells:,} cells, from the costs of {n:,}:",
         "",
-        "| workers | minutes | shared by the workers | not shared (landmarks, and one process that writes) |",
+        "| workers | minutes | shared by the workers | not shared (landmarks, and one process that copies) |",
         "|---|---|---|---|",
     ]
     for n_workers in (16, 64):

@@ -11,7 +11,7 @@ import pandas as pd
 from anndata import AnnData
 
 from ._keys import Keys
-from ._store import Codes, write_table
+from ._store import Codes, Writing
 from .core.graph import Graph
 from .core.pipeline import Order, between
 from .tl._blocks import BlockedCells
@@ -104,8 +104,8 @@ class LandmarkLineages:
             keys.at_branch_point: carried(obs[keys.at_branch_point].to_numpy()),
         }
 
-    def write_fates(self, store: Path, passages) -> Any:
-        """Write the tables of `obsm`, and give the plasticity."""
+    def put_fates(self, writing: Writing, store: Path, passages) -> Any:
+        """Put the tables of `obsm` into the store, and give the plasticity."""
         kept, n = self.few.uns[self.keys.uns]["fates"], len(self.names)
         how = (self.keys, kept["at_root"], kept["prior"], self.names)
         both = passages.map_blocks(
@@ -113,7 +113,7 @@ class LandmarkLineages:
         )
         tables = {self.keys.fates: both[:, :n], self.keys.membership: both[:, n:-1], self.keys.passages: passages}
         for name, values in tables.items():
-            write_table(store, name, {state: values[:, i] for i, state in enumerate(self.names)})
+            writing.put_table(store, name, {state: values[:, i] for i, state in enumerate(self.names)})
         return both[:, -1]
 
     def entry(self, nearest, barcodes, pseudotime: np.ndarray) -> dict[str, Any]:

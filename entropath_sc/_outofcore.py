@@ -18,6 +18,7 @@ from ._keys import Keys
 from ._landmark_lineages import LandmarkLineages
 from ._store import (
     Cells,
+    Writing,
     counts_of,
     index_of,
     labels_of,
@@ -25,7 +26,6 @@ from ._store import (
     positions_of,
     representation_of,
     store_keys,
-    write_columns,
 )
 from .core.graph import Graph
 from .core.nodes import Interpolator
@@ -115,6 +115,7 @@ def run_out_of_core(
         seconds.took("cells")
 
         shutil.copytree(source, workspace.result)
+        seconds.took("copying")
         written: Any = zarr.open_group(workspace.result, mode="r+", use_consolidated=False)
         _remove_own(written, names, keys)
         barcodes = index_of(obs)
@@ -129,7 +130,8 @@ def run_out_of_core(
         if prepared is not None:
             prepared.write(workspace.result)
             entry["pca_offset"] = prepared.offset
-        write_elem(written.require_group("obsm"), keys.coordinates, on_cells[:, parts[0]].astype(np.float32))
+        writing = Writing()
+        writing.put(written.require_group("obsm"), keys.coordinates, on_cells[:, parts[0]].astype(np.float32))
         if ordered is not None:
             potentials = on_cells[:, parts[1]]
             ranges = _ranges(potentials)
@@ -140,8 +142,9 @@ def run_out_of_core(
         if few is not None:
             columns |= few.columns(on_cells[:, -1], X.shape[0])
             if few.names:
-                columns[keys.plasticity] = few.write_fates(workspace.result, on_cells[:, parts[2]])
-        write_columns(written["obs"], columns)
+                columns[keys.plasticity] = few.put_fates(writing, workspace.result, on_cells[:, parts[2]])
+        writing.put_columns(written["obs"], columns)
+        writing.finish()
         if ordered is not None:
             _pin(written["obs"], keys, ranges, *ends)
             at_landmarks = written["obs"][keys.pseudotime].oindex[chosen]

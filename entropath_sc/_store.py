@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from sklearn.utils import gen_batches
 
 from ._keys import Keys
 from .tl._adata import as_text, cell_indices, group_labels, keys_for, named
+from .tl._blocks import is_lazy
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
 SCANNED = 200_000
@@ -141,38 +144,75 @@ def rows_of(node, some: slice | np.ndarray) -> pd.Series:
     return pd.Series(read_dispatched(node, read))
 
 
-def write_columns(obs, columns: Mapping[str, Any]) -> None:
-    """Add columns to `obs`."""
-    for name, values in columns.items():
-        if isinstance(values, Codes):
-            values.write(obs, name)
-        else:
-            write_elem(obs, name, values)
-    obs.attrs["column-order"] = [*obs.attrs["column-order"], *columns]
+class Writing:
+    """Columns and tables of a store. Dask arrays are written together, so that each block is computed once."""
 
+    def __init__(self) -> None:
+        self._sources: list[Any] = []
+        self._targets: list[Any] = []
 
-class Codes:
-    """A column of categories whose codes may be a dask array."""
+    def put(self, group, name: str, values: Any) -> None:
+        """Write an array as anndata does; a dask array once all are there."""
+        if not is_lazy(values):
+            write_elem(group, name, values)
+            return
+        target = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=values.chunksize)
+        target.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        self._sources.append(values)
+        self._targets.append(target)
 
-    def __init__(self, codes, categories: Sequence[str]) -> None:
-        self.codes, self.categories = codes, np.array(categories, dtype=object)
+    def finish(self) -> None:
+        """Write the dask arrays, which have the same blocks of rows: all that is in a block by one task."""
+        import dask
 
-    def write(self, obs, name: str) -> None:
-        """Write them as anndata does."""
+        if not self._sources:
+            return
+        ends = np.cumsum([0, *self._sources[0].chunks[0]])
+        blocks = zip(*(source.to_delayed(optimize_graph=False).ravel() for source in self._sources), strict=True)
+        write = dask.delayed(_write_rows)
+        dask.compute(
+            *(
+                write(self._targets, slice(*rows), list(block))
+                for rows, block in zip(pairwise(ends), blocks, strict=True)
+            )
+        )
+
+    def put_columns(self, obs, columns: Mapping[str, Any]) -> None:
+        """Add columns to `obs`."""
+        for name, values in columns.items():
+            if isinstance(values, Codes):
+                self._put_codes(obs, name, values)
+            else:
+                self.put(obs, name, values)
+        obs.attrs["column-order"] = [*obs.attrs["column-order"], *columns]
+
+    def _put_codes(self, obs, name: str, values: Codes) -> None:
         group = obs.create_group(name)
         group.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
-        write_elem(group, "codes", self.codes)
-        write_elem(group, "categories", self.categories)
+        self.put(group, "codes", values.codes)
+        write_elem(group, "categories", np.array(values.categories, dtype=object))
+
+    def put_table(self, store: Path, name: str, columns: Mapping[str, Any]) -> None:
+        """Write columns as a data frame of `obsm`, with the index of `obs`."""
+        import zarr
+
+        group: Any = zarr.open_group(store, mode="r+", use_consolidated=False)
+        table = group["obsm"].create_group(name)
+        table.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
+        table.attrs["column-order"] = list(columns)
+        shutil.copytree(store / index_of(group["obs"]).path.removesuffix("/values"), store / table.path / "_index")
+        for column, values in columns.items():
+            self.put(table, column, values)
 
 
-def write_table(store: Path, name: str, columns: Mapping[str, Any]) -> None:
-    """Write columns as a data frame of `obsm`, with the index of `obs`."""
-    import zarr
+def _write_rows(targets: list, rows: slice, block: list[np.ndarray]) -> None:
+    for target, values in zip(targets, block, strict=True):
+        target[rows] = values
 
-    group: Any = zarr.open_group(store, mode="r+", use_consolidated=False)
-    table = group["obsm"].create_group(name)
-    table.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
-    table.attrs["column-order"] = list(columns)
-    shutil.copytree(store / index_of(group["obs"]).path.removesuffix("/values"), store / table.path / "_index")
-    for column, values in columns.items():
-        write_elem(table, column, values)
+
+@dataclass(frozen=True)
+class Codes:
+    """A column of categories, whose codes may be a dask array."""
+
+    codes: Any
+    categories: Sequence[str]

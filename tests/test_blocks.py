@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from contextlib import nullcontext
 
 import anndata as ad
@@ -165,6 +167,34 @@ def test_an_interrupted_job_goes_on_without_redoing_blocks(in_memory, n_blocks, 
             ep.tl.embedding(adata, n_landmarks=200, store=store)
             assert begun == []
     np.testing.assert_allclose(np.asarray(adata.obsm["X_entropath"]), in_memory.obsm["X_entropath"], atol=1e-5)
+
+
+def test_a_store_keeps_the_search_for_what_follows(in_memory, tmp_path, monkeypatch):
+    """Joining landmarks and placing cells need the same nearest landmarks."""
+    adata, searched, nearest = lazy(in_memory, (500, 50)), [], _blocks.Nodes.nearest
+
+    def counted(nodes, X, **options):
+        searched.append(len(X))
+        return nearest(nodes, X, **options)
+
+    monkeypatch.setattr(_blocks.Nodes, "nearest", counted)
+    with dask.config.set(scheduler="synchronous"):
+        ep.tl.embedding(adata, n_landmarks=200, store=tmp_path / "store.zarr")
+    assert searched.count(500) == N_CELLS // 500
+    np.testing.assert_allclose(np.asarray(adata.obsm["X_entropath"]), in_memory.obsm["X_entropath"], atol=1e-5)
+
+
+def test_a_block_leaves_memory_once_its_result_is_stored(in_memory, tmp_path):
+    X = in_memory.obsm["X_pca"][:500].copy()
+    freed, store = weakref.ref(X), _blocks.BlockStore.opened(tmp_path / "store.zarr")
+    gc.collect()
+    gc.disable()  # what only the collector frees stays for many blocks
+    try:
+        _blocks._store_block(X, np.square, "square", store, (0, 0))
+        del X
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_store_of_other_cells_begins_anew(in_memory, tmp_path):

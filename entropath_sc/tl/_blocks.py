@@ -11,7 +11,7 @@ import io
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import starmap
 from operator import add
@@ -34,7 +34,7 @@ Store = str | PathLike | None
 # Smaller chunks are joined to blocks of at least this many cells: below, a task costs more than its work.
 LEAST_BLOCK_CELLS = 32_768
 # Blocks that are handed to the scheduler at a time; progress is reported in between.
-BLOCKS_AT_ONCE = 32
+BLOCKS_AT_ONCE = 128
 # Attribute of the zarr stores that this package makes.
 MARK = "entropath_sc"
 AGAIN = "Run the function that made it again."
@@ -50,18 +50,6 @@ def by_rows(X):
     """The same dask array in blocks of whole rows, all with the same number of cells but the last."""
     largest = max(X.chunks[0])
     return X.rechunk({0: largest * -(-LEAST_BLOCK_CELLS // largest), 1: -1})
-
-
-@dataclass(frozen=True)
-class NearestNodes:
-    """A function of the nearest nodes of cells, as a function of their positions."""
-
-    nodes: Nodes
-    function: Callable
-
-    def __call__(self, X: np.ndarray) -> Any:
-        """What the function gives for the cells at ``X``."""
-        return self.function(*self.nodes.nearest(X))
 
 
 @dataclass(frozen=True)
@@ -99,18 +87,58 @@ class BlockStore:
         attributes = {"digest": _digest(data)}
         group.create_array(name, data=data, chunks=data.shape, compressors=None, attributes=attributes, overwrite=True)
 
-    def read(self, name: str) -> np.ndarray | sp.csr_matrix:
-        """A result; a ValueError where it is not there, or not complete."""
+    def find(self, name: str) -> np.ndarray | sp.csr_matrix | None:
+        """A result, or None where it is not there, or not complete.
+
+        Asked whether it is there first: zarr's error would keep the caller's arrays in memory.
+        """
+        group = _zarr().open_group(self.path, mode="r", use_consolidated=False)
+        if name not in group:
+            return None
         try:
-            array = _zarr().open_array(self.path, path=name, mode="r")
-            data = array[:]
-            complete = array.attrs.get("digest") == _digest(data)
-        except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{self.path} no longer holds {name}: {error} {AGAIN}") from error
+            data = group[name][:]
+            complete = group[name].attrs.get("digest") == _digest(data)
+        except (OSError, ValueError, KeyError):
+            return None
         if not complete:  # zarr gives zeros for numbers that are not there
-            raise ValueError(f"{self.path} no longer holds all of {name}. {AGAIN}")
+            return None
         buffer = io.BytesIO(data.tobytes())
         return sp.load_npz(buffer) if data[:2].tobytes() == b"PK" else np.load(buffer, allow_pickle=False)
+
+    def read(self, name: str) -> np.ndarray | sp.csr_matrix:
+        """A result that was there before."""
+        try:
+            found = self.find(name)
+        except OSError as error:
+            raise ValueError(f"{self.path} no longer holds {name}: {error}. {AGAIN}") from error
+        if found is None:
+            raise ValueError(f"{self.path} no longer holds {name}, or only a part of it. {AGAIN}")
+        return found
+
+
+@dataclass(frozen=True)
+class NearestNodes:
+    """A function of the nearest nodes of cells, as a function of their positions.
+
+    With a store the search is kept there, as it takes most of the time and other functions need it too.
+    """
+
+    nodes: Nodes
+    function: Callable
+    store: BlockStore | None = None
+    place: str = ""
+
+    def __call__(self, X: np.ndarray) -> Any:
+        """What the function gives for the cells at ``X``."""
+        if self.store is None:
+            return self.function(*self.nodes.nearest(X))
+        name = _digest(version("entropath_sc"), self.place, self.nodes.positions, str(self.nodes.n_project), X)
+        kept = self.store.find(name)
+        if kept is None:
+            indices, distances = self.nodes.nearest(X)
+            kept = np.stack([indices.astype(np.int32), distances.astype(np.float32).view(np.int32)])
+            self.store.write(name, kept)
+        return self.function(kept[0], kept[1].view(np.float32))
 
 
 def _digest(*parts: str | np.ndarray) -> str:
@@ -136,11 +164,9 @@ class Blocks:
 
     def total(self, job: Callable, stage: str) -> Any:
         """The sum of what all blocks give, in their order."""
-        import dask
-
         if self.store is not None:
             return functools.reduce(add, starmap(BlockStore.read, self._stored(job, stage)))
-        tasks = [dask.delayed(_applied)(block, job) for block in self._blocks()]
+        tasks = self._tasks(_applied, job)
         # Sums of two at a time: what a block gave is not kept until all have given theirs.
         sums = [_sum_of(tasks[some]) for some in gen_batches(len(tasks), BLOCKS_AT_ONCE)]
         return functools.reduce(add, self._computed(sums, stage, at_once=1))
@@ -159,18 +185,21 @@ class Blocks:
         ]
         return dask.array.concatenate(blocks)
 
-    def _blocks(self) -> np.ndarray:
-        return self.X.to_delayed().ravel()
+    def _tasks(self, function: Callable, *args: Any) -> list:
+        """A task for each block that also reads it: blocks that are read ahead would fill the memory of workers."""
+        import dask
+
+        meta = np.empty((0, 0), dtype=object)
+        args = tuple(map(dask.delayed, args))  # one of each for all tasks
+        made = self.X.map_blocks(function, *args, dtype=object, chunks=(self.X.chunks[0], (1,)), meta=meta)
+        return list(made.to_delayed().ravel())
 
     def _stored(self, job: Callable, stage: str) -> Iterator[tuple[BlockStore, str]]:
         """Where the result of each block is kept, once it is there."""
-        import dask
         from dask.base import tokenize
 
         store = BlockStore.opened(self.store)
-        token = tokenize(job, version("entropath_sc"))
-        # With its place in the name, no two tasks write the same result.
-        tasks = [dask.delayed(_store_block)(X, job, f"{token} {i}", store) for i, X in enumerate(self._blocks())]
+        tasks = self._tasks(_store_block, job, tokenize(job, version("entropath_sc")), store)
         return self._computed(tasks, stage, at_once=BLOCKS_AT_ONCE)
 
     def _computed(self, tasks: list, stage: str, at_once: int) -> Iterator[Any]:
@@ -199,21 +228,30 @@ class BlockedCells(Cells):
 
     def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
         """The sum over all blocks, in their order."""
-        return self._read.total(NearestNodes(nodes, function), stage)
+        return self._read.total(self._job(nodes, function), stage)
 
     def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
         """A dask array: lazy without a store, and read from the store with one."""
-        return self._read.map(NearestNodes(nodes, function), n_columns, dtype, stage)
+        return self._read.map(self._job(nodes, function), n_columns, dtype, stage)
+
+    def _job(self, nodes: Nodes, function: Callable) -> NearestNodes:
+        store = self._read.store
+        return NearestNodes(nodes, function, None if store is None else BlockStore.opened(store))
 
 
-def _store_block(X: Any, job: Callable, token: str, store: BlockStore) -> tuple[BlockStore, str]:
-    """Where the result of a block is kept; computed unless it was there."""
+def _store_block(
+    X: Any, job: Callable, token: str, store: BlockStore, block_id: tuple[int, ...] = ()
+) -> tuple[BlockStore, str]:
+    """Where the result of a block is kept; computed unless it was there.
+
+    With the place of the block in names, no two tasks write the same result.
+    """
+    if isinstance(job, NearestNodes):
+        job = replace(job, place=str(block_id))
     X = X if sp.issparse(X) else np.asarray(X)
     content = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    name = _digest(token, X.dtype.str, str(X.shape), *content)
-    try:
-        store.read(name)
-    except ValueError:
+    name = _digest(f"{token} {block_id}", X.dtype.str, str(X.shape), *content)
+    if store.find(name) is None:
         store.write(name, _applied(X, job))
     return store, name
 
