@@ -120,7 +120,8 @@ class BlockStore:
 class NearestNodes:
     """A function of the nearest nodes of cells, as a function of their positions.
 
-    With a store the search is kept there, as it takes most of the time and other functions need it too.
+    With a store the search is kept there, as it takes most of the time and other functions need it too; ``place`` then
+    tells of which cells it is.
     """
 
     nodes: Nodes
@@ -132,7 +133,7 @@ class NearestNodes:
         """What the function gives for the cells at ``X``."""
         if self.store is None:
             return self.function(*self.nodes.nearest(X))
-        name = _digest(version("entropath_sc"), self.place, self.nodes.positions, str(self.nodes.n_project), X)
+        name = _digest(version("entropath_sc"), self.place, self.nodes.positions, str(self.nodes.n_project))
         kept = self.store.find(name)
         if kept is None:
             indices, distances = self.nodes.nearest(X)
@@ -246,11 +247,12 @@ def _store_block(
 
     With the place of the block in names, no two tasks write the same result.
     """
-    if isinstance(job, NearestNodes):
-        job = replace(job, place=str(block_id))
     X = X if sp.issparse(X) else np.asarray(X)
     content = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    name = _digest(f"{token} {block_id}", X.dtype.str, str(X.shape), *content)
+    place = f"{block_id} {_digest(X.dtype.str, str(X.shape), *content)}"
+    name = _digest(token, place)
+    if isinstance(job, NearestNodes):
+        job = replace(job, place=place)
     if store.find(name) is None:
         store.write(name, _applied(X, job))
     return store, name
