@@ -1,6 +1,6 @@
 """Where the time goes at several sizes, against the limits of the machine. Writes docs/profile.md.
 
-    python benchmarks/time_spent.py [--cells 3000 50000 1000000] [--repeats 3] [--no-page]
+    python benchmarks/time_spent.py [--cells 3000 50000 1000000 10000000] [--repeats 3] [--no-page]
 
 Each size runs in a process of its own, first on 9,000 cells (which compiles what there is to compile). Seconds are of
 processor time on one thread, the least of the repeats: other programs change them little.
@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from speed import N_LANDMARKS, N_PCS, annotated, cells
+from speed import N_LANDMARKS, N_PCS, annotated, cells, many_cells
 
 PAGE = Path(__file__).parents[1] / "docs" / "profile.md"
 
@@ -35,7 +35,9 @@ PARTS = {
     "free energies": ["core.ensemble.PathEnsemble.free_energies"],
     "diagnosis of the depth": ["core.pipeline.agreement"],
     "metric scaling": ["core.layout.classical", "core.layout.smacof"],
-    "first passages": ["core.ensemble.PathEnsemble.first_passages", "core.ensemble.PathEnsemble.passages_among"],
+    "first passages": ["core.ensemble.PathEnsemble.first_passages", "core.ensemble.PathEnsemble.nearest"],
+    "orders of resamples": ["core.ensemble.PathEnsemble.relaxed"],
+    "peaks": ["core.lineages.find_peaks", "tl._ordered.find_peaks"],
     "placing cells": ["core.nodes.Interpolator.__call__"],
 }
 TOOLS = ("embedding", "pseudotime", "terminal_states", "fates")
@@ -114,7 +116,7 @@ def child(n_cells: int, repeats: int) -> None:
         return clock.spent
 
     run(cells(9000))
-    X = cells(n_cells)
+    X = many_cells(n_cells)
     runs = [run(X) for _ in range(repeats)]
     least = min(runs, key=lambda spent: sum(spent.values()))
     print("RESULT" + json.dumps(least))
@@ -180,14 +182,15 @@ diagnosis, the scaling and the placing of cells use all cores; the rest uses one
   they take most of the time of a few thousand cells.
 - *Free energies* come from the inverse of a matrix. It is fast where the graph falls into two halves with few edges
   between them, as a trajectory does. In a cloud of cells it takes several times as long.
+- *Orders of resamples* and *peaks* tell how often a terminal state is found again in samples of the cells.
 - *Marks* are checksums of the positions. By them the tools notice that positions have changed.
 - *Diagnosis of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
 
 ## The first call
 
-The first call on a machine compiles the kernels. That takes about five seconds, once: numba keeps the result on disk.
+The first call on a machine compiles the kernels. That takes three to six seconds, once: numba keeps the result on disk.
 Set `NUMBA_CACHE_DIR` to a folder that lasts where containers start empty. After that, the first call of a process takes
-about half a second longer than the next (`python benchmarks/start.py`).
+about a third of a second longer than the next (`python benchmarks/start.py`).
 
 `sc.pp.neighbors` compiles too, for up to a minute. Cells without neighbours need none of it.
 
@@ -197,8 +200,8 @@ about half a second longer than the next (`python benchmarks/start.py`).
 - Fewer landmarks: `n_landmarks=1000` halves the search, and takes an eighth of the free energies and the scaling. Fine
   branches may be lost.
 - Fewer components: the search is proportional to them.
-- `terminal_states(adata, n_resamples=0)` leaves out how often a state is found again. On a graph of many
-  cells, that takes more time than all other steps together.
+- `terminal_states(adata, n_resamples=0)` leaves out how often a state is found again, which takes about a third
+  of that step.
 - Keep the positions in single precision (`float32`). Others are converted in each call.
 - Use the cores: `n_jobs` limits them, so does `NUMBA_NUM_THREADS`. More than one process per core is slower.
 - Above memory, give a dask array, and a cluster: all per-cell steps run block by block, on all workers.
@@ -209,8 +212,8 @@ about half a second longer than the next (`python benchmarks/start.py`).
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, nargs="+", default=[3_000, 50_000, 1_000_000])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cells", type=int, nargs="+", default=[3_000, 50_000, 1_000_000, 10_000_000])
+    parser.add_argument("--repeats", type=int, default=3, help="of up to a million cells; more run once")
     parser.add_argument("--no-page", action="store_true", help="only print the table")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -220,7 +223,7 @@ def main() -> None:
     found = {}
     for n in options.cells:
         print(f"{n:,} cells ...", file=sys.stderr, flush=True)
-        found[n] = measure(n, options.repeats)
+        found[n] = measure(n, options.repeats if n <= 1_000_000 else 1)
     lines = table(found, limits())
     print("\n".join(lines))
     if not options.no_page:
