@@ -81,6 +81,21 @@ def kill_one(client, seconds: float, chance: random.Random) -> threading.Timer:
     return timer
 
 
+def on_cluster(job: tuple[int, int], seconds: float | None, chance: random.Random) -> tuple[str, float]:
+    """Run on a cluster of its own, and kill a worker if it is said how long the job takes."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        timer = None if seconds is None else kill_one(client, seconds, chance)
+        found = timed(digest, *job)
+        if timer is not None:
+            timer.join()
+        return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=8 * BLOCK)
@@ -95,27 +110,15 @@ def main() -> None:
         lines.append(f"| {scheduler} | {killed} | {seconds:.1f} | {'yes' if same else 'NO'} |")
         print(lines[-1], file=sys.stderr, flush=True)
 
-    from distributed import Client, LocalCluster
-
     with dask.config.set(scheduler="threads"):
         expected, seconds = timed(digest, *job)
     tell("threads", "none", seconds, True)
-    name, chance, all_same = f"{N_WORKERS} processes", random.Random(0), True
-    with (
-        LocalCluster(n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        # Twice without a kill: the first run loads the workers, and the second says when to kill.
-        for attempt in range(-1, options.tries + 1):
-            timer = kill_one(client, seconds, chance) if attempt > 0 else None
-            found, spent = timed(digest, *job)
-            if timer is not None:
-                timer.join()
-                client.wait_for_workers(N_WORKERS)
-            else:
-                seconds = spent
-            tell(name, f"one, try {attempt}" if attempt > 0 else "none", spent, found == expected)
-            all_same = all_same and found == expected
+    chance, all_same = random.Random(0), True
+    for attempt in range(options.tries + 1):
+        found, spent = on_cluster(job, seconds if attempt else None, chance)
+        seconds = seconds if attempt else spent
+        tell(f"{N_WORKERS} processes", f"one, try {attempt}" if attempt else "none", spent, found == expected)
+        all_same = all_same and found == expected
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     lines += [
         "",

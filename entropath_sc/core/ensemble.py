@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, reverse_cuthill_mckee
-from scipy.special import logsumexp, softmax
 from sklearn.utils import gen_batches
 
 from .graph import Graph
 from .inverse import invert
-from .kernel import Kernel
-from .nodes import SAME_PLACE
 from .parallel import in_threads
 from .potential import circular_flow
-from .sparse import product, submatrix
+from .sparse import product, rearranged, submatrix
 from .stages import solve_in_stages, sum_in_stages
 
 # The kernel's value at distance zero. With it every connected graph can be equalised, a star or a path too.
@@ -144,10 +142,13 @@ class PathEnsemble:
         """
         if self.forward is not None:
             return self._passages_along(targets)[0]
-        return _symmetric_passages(self.normalised(), self.degree, targets)
+        band, same = self.banded
+        place = np.argsort(band)
+        return _symmetric_passages(same.normalised(), same.degree, place[targets])[place]
 
     def passages_to(self, sets: Sequence[np.ndarray]) -> np.ndarray:
         """First passages to each set of targets, as columns."""
+        _ = self.banded if self.forward is None else None  # once, and not in each thread
         return np.column_stack(in_threads(self.first_passages, sets))
 
     def nearest(self, nodes: Sequence[int], among: np.ndarray, n: int) -> list[np.ndarray]:
@@ -241,10 +242,8 @@ class PathEnsemble:
 
     def free_energies(self) -> np.ndarray:
         """D_ij = ½ log(G_ii G_jj) - log G_ij for all nodes, with G = (Δ - W)⁻¹: a metric that adds up through cuts."""
-        N = self.normalised()
-        # Neighbours near each other, so that the two halves of the nodes have few edges between them.
-        order = reverse_cuthill_mckee(N, symmetric_mode=True)
-        G = (-N[order][:, order]).toarray()
+        order, same = self.banded  # so that the two halves of the nodes have few edges between them
+        G = (-same.normalised()).toarray()
         G.flat[:: len(G) + 1] += 1.0
         invert(G)
         tiny, own = np.finfo(float).tiny, 0.5 * np.log(G.diagonal())
@@ -269,6 +268,13 @@ class PathEnsemble:
         in_threads(in_place, batches)
         np.fill_diagonal(D, 0.0)
         return D if G.min() >= tiny else _through_waypoints(D, np.tril(G < tiny)[np.ix_(place, place)])
+
+    @cached_property
+    def banded(self) -> tuple[np.ndarray, PathEnsemble]:
+        """An order of the nodes in which neighbours follow each other, as the cache likes it, and the paths in it."""
+        band = reverse_cuthill_mckee(self.weights, symmetric_mode=True)
+        moved = {"weights": rearranged(self.weights, band), "degree": self.degree[band], "scale": self.scale[band]}
+        return band, replace(self, **moved, forward=None, against=None)
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
@@ -324,35 +330,3 @@ def without_own_noise(D: np.ndarray) -> np.ndarray:
     in_threads(reduce, gen_batches(len(D), _ROWS))
     np.fill_diagonal(reduced, 0.0)
     return reduced
-
-
-@dataclass(frozen=True)
-class PassagesOfNeighbors:
-    """First passages of new cells, from those of their nearest cells in a graph, and means of what these have.
-
-    A new cell x has f(x) = Σ_y P_xy e^{-cost_xy} f(y) with P_xy ∝ A_xy s_y: the equation that the graph's own cells
-    solve. ``passages`` has a column for each set of targets, ``values`` for each mean. A cell in the place of one of
-    the graph has its values.
-    """
-
-    kernel: Kernel
-    bandwidths: np.ndarray
-    scale: np.ndarray
-    passages: np.ndarray
-    values: np.ndarray
-    unit: float
-    depth: float
-
-    def __call__(self, indices: np.ndarray, distances: np.ndarray) -> np.ndarray:
-        """Passages and means, as columns, of cells with these nearest cells of the graph."""
-        far = distances.astype(np.float64)
-        own = np.maximum(far[:, -1:], self.bandwidths.min())
-        weight = np.log(self.kernel(far, own, self.bandwidths[indices])) + np.log(self.scale[indices])
-        total, leaving = logsumexp(weight, axis=1), weight - step_costs(far, self.unit, self.depth)
-        passages = [total - logsumexp(leaving - column[indices], axis=1) for column in self.passages.T]
-        share = softmax(weight, axis=1)
-        means = [(share * column[indices]).sum(axis=1) for column in self.values.T]
-        nearest = indices[:, 0]
-        same = far[:, 0] <= SAME_PLACE * self.bandwidths[nearest]
-        known = np.hstack([self.passages[nearest], self.values[nearest]])
-        return np.where(same[:, None], known, np.column_stack([*passages, *means]))

@@ -14,7 +14,7 @@ from .ensemble import PathEnsemble
 from .graph import Graph
 from .parallel import in_threads
 from .progress import Report, silent
-from .sparse import have_common, merge_downward, submatrix
+from .sparse import have_common, merge_downward, rearranged, submatrix
 
 # Peaks meet along firm edges only: those with at least this fraction of an average edge's weight, between cells with
 # at least this many neighbours in common. Outliers, doublets and single false edges would join all peaks from above.
@@ -184,10 +184,10 @@ def recovery(
     ``order`` has the first passages of ``ordering`` to the roots.
     """
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
-    branch = tree.place(advanced)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
-    weights = ordering.equalised(graph)
-
+    band, same = ordering.banded
+    branch, at_roots = tree.place(advanced)[band], np.flatnonzero(np.isin(band, roots))
+    firm, weights = rearranged(firm, band), rearranged(ordering.equalised(graph), band)
     least = int(RESAMPLED * END_CELLS)
 
     def peaks_of(resampled_order: np.ndarray) -> Peaks:
@@ -198,7 +198,7 @@ def recovery(
     for first in range(0, n_resamples, _TOGETHER):
         report("resamples", first, n_resamples)
         kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs[first : first + _TOGETHER]])
-        orders = np.ascontiguousarray(ordering.relaxed(weights, order, roots, kept).T)
+        orders = np.ascontiguousarray(same.relaxed(weights, order[band], at_roots, kept[band]).T)
         for peaks in in_threads(peaks_of, orders):
             counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
     return counts / max(n_resamples, 1)

@@ -36,6 +36,11 @@ def _inside(indptr, indices, place, nodes):
     return counts, kept, columns
 
 
+def rearranged(M: sp.csr_matrix, order: np.ndarray) -> sp.csr_matrix:
+    """The same matrix with its rows and columns in another order."""
+    return M[order][:, order]
+
+
 def have_common(M: sp.csr_matrix, least: int) -> np.ndarray:
     """Whether the two nodes of each entry of a symmetric matrix have so many neighbours in common."""
     found = np.zeros(M.nnz, dtype=bool)

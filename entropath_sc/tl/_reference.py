@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 from .._keys import Keys
-from ..core.ensemble import PassagesOfNeighbors
 from ..core.frame import Frame
 from ..core.kernel import Kernel
+from ..core.new_cells import PassagesOfNeighbors
 from ..core.nodes import Interpolator, Nodes
 from ._adata import Fields, has_representation, picked, representation
 from ._blocks import is_lazy
