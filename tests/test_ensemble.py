@@ -132,7 +132,7 @@ def test_far_down_a_chain_every_entry_is_accurate_relative_to_itself():
     expected = np.append(0.0, np.cumsum(costs))
     assert expected[-1] > 460  # far below 1e-200
     np.testing.assert_allclose(found, expected, atol=1e-8)
-    assert ensemble.residual(found) < 1e-7
+    assert ensemble.residual(found, np.array([0])) < 1e-7
     # The dense inverse too, as far as floats reach.
     m = int((expected < 600).sum())
     part = PathEnsemble(W[:m, :m], np.asarray(B[:m, :m].sum(axis=1)).ravel(), np.ones(m), 1.0, 1.0)
@@ -289,3 +289,13 @@ def test_weights_that_are_not_finite_are_refused(wrong):
     ensemble.weights.data[-1] = wrong
     with pytest.raises(ArithmeticError, match="not finite"), np.errstate(all="ignore"):
         ensemble.first_passages(np.array([0]))
+
+
+def test_the_nearest_nodes_are_those_with_most_paths():
+    """Chosen from the nodes around, which are fewer than all of them here."""
+    X = ep.datasets.branching(n_cells=1500, n_genes=60).obsm["X_pca"]
+    graph, _ = graph_of_cells(knn_distances(X, 15), X, decay=3.0, bandwidth="tempered")
+    ensemble, nodes = PathEnsemble.of(graph, 10.0), [0, 400, 800, 1200]
+    found = ensemble.nearest(nodes, np.arange(1500), 3)
+    for node, near in zip(nodes, found, strict=True):
+        assert near.tolist() == np.argsort(ensemble.first_passages(np.array([node])))[:3].tolist()

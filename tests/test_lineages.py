@@ -728,3 +728,11 @@ def test_fates_follow_the_states_also_where_stored_passages_do_not(plain, change
     ep.tl.fates(computed)
     ep.tl.fates(plain)
     pd.testing.assert_frame_equal(plain.obsm["entropath_fates"], computed.obsm["entropath_fates"])
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.nan, 1.0])
+def test_a_potential_that_was_changed_is_refused(plain, wrong):
+    potential = plain.obs["entropath_potential"]
+    plain.obs["entropath_potential"] = wrong * potential + (potential if wrong == 1.0 else 0.0)
+    with pytest.raises(ValueError, match="made with other neighbours or cells"):
+        ep.tl.terminal_states(plain)

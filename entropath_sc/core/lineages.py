@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from .branches import END_CELLS, advance, firm_ends, grow
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .parallel import in_threads
+from .parallel import as_done
 from .progress import Report, silent
 from .sparse import have_common, merge_downward, rearranged, submatrix
 
@@ -191,15 +191,15 @@ def recovery(
     least = int(RESAMPLED * END_CELLS)
 
     def peaks_of(resampled_order: np.ndarray) -> Peaks:
-        return find_peaks(resampled_order, firm, weights, least)
+        return find_peaks(np.ascontiguousarray(resampled_order), firm, weights, least)
 
     rngs = np.random.default_rng(seed).spawn(n_resamples)
     counts = np.zeros(len(tips))
     for first in range(0, n_resamples, _TOGETHER):
-        report("resamples", first, n_resamples)
         kept = np.column_stack([most_nodes(graph, roots, rng) for rng in rngs[first : first + _TOGETHER]])
-        orders = np.ascontiguousarray(same.relaxed(weights, order[band], at_roots, kept[band]).T)
-        for peaks in in_threads(peaks_of, orders):
+        orders = same.relaxed(weights, order[band], at_roots, kept[band])
+        for done, peaks in enumerate(as_done(peaks_of, orders.T), first):
+            report("resamples", done, n_resamples)
             counts += np.isin(tips, branch[peaks.nodes]) & peaks.has_direction
     return counts / max(n_resamples, 1)
 

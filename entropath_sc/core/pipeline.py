@@ -151,7 +151,9 @@ def order(graph: Graph, settings: Settings, sources: list[sp.csr_matrix]) -> Ord
     ensemble = PathEnsemble.of(graph, float(settings.depth))
     ends = [np.unique(np.asarray(source.argmax(axis=1)).ravel()) for source in sources]
     found = [ensemble.order(ends[0]), *(ensemble.first_passages(end) for end in ends[1:])]
-    residual = max(ensemble.residual(passages) for passages in found) if graph.forward is None else None
+    residual = None
+    if graph.forward is None:
+        residual = max(ensemble.residual(passages, end) for passages, end in zip(found, ends, strict=True))
     return Order(np.stack(found, axis=1), ensemble.depth, ensemble.unit, residual)
 
 

@@ -62,14 +62,9 @@ class Ordered:
         """First passages to each end: those that `terminal_states` stored, if they are of these ends."""
         if stored is not None and self.nodes.chosen is None and stored.shape == (len(self.order), len(ends)):
             passages = stored.to_numpy(dtype=np.float64)
-            if all(self._are_passages(*pair) for pair in zip(ends, passages.T, strict=True)):
+            if all(self.ensemble.residual(*pair) <= SAME_ORDER for pair in zip(passages.T, ends, strict=True)):
                 return passages
         return self.ensemble.passages_to(ends)
-
-    def _are_passages(self, end: np.ndarray, passages: np.ndarray) -> bool:
-        """Whether values solve the equation of first passages to an end."""
-        at_end = np.array_equal(np.flatnonzero(passages <= 0), end)
-        return at_end and self.ensemble.residual(passages) <= SAME_ORDER
 
     def cells_of(self, nodes: np.ndarray) -> np.ndarray:
         """The cells that nodes are."""
@@ -139,7 +134,7 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     stored = adata.obs[keys.potential] if nodes.chosen is None else part["landmarks"]["potential"]
     order = np.asarray(stored, dtype=np.float64)
     # Solving again would take most of the time of what follows.
-    if len(order) != nodes.graph.n_nodes or order[at].any() or not ordering.residual(order) <= SAME_ORDER:
+    if len(order) != nodes.graph.n_nodes or not ordering.residual(order, at) <= SAME_ORDER:
         raise ValueError(
             f"adata.obs[{keys.potential!r}] was made with other neighbours or cells. Run "
             "`ep.tl.pseudotime(adata, root=...)` again."
