@@ -13,7 +13,7 @@ from sklearn.utils import gen_batches
 
 from .graph import Graph
 from .inverse import invert
-from .parallel import in_threads
+from .parallel import in_blocks, in_threads
 from .potential import circular_flow
 from .sparse import product, rearranged, submatrix
 from .stages import solve_in_stages, sum_in_stages
@@ -93,9 +93,9 @@ class PathEnsemble:
         """The paths of a graph."""
         A, rows = graph.affinity, graph.rows
         scale = equalise(A)
-        B = A.data * scale[rows] * scale[A.indices]
         unit = float(np.median(graph.lengths)) if len(graph.lengths) else 1.0
-        W = B * np.exp(-step_costs(graph.lengths, unit, depth))
+        B = in_blocks(lambda some: A.data[some] * scale[rows[some]] * scale[A.indices[some]], A.nnz)
+        W = in_blocks(lambda some: B[some] * np.exp(-step_costs(graph.lengths[some], unit, depth)), A.nnz)
         degree = np.bincount(rows, B, minlength=graph.n_nodes)
         ensemble = cls(sp.csr_matrix((W, A.indices, A.indptr), shape=A.shape), degree, scale, unit, depth)
         if graph.forward is None:
@@ -281,9 +281,9 @@ class PathEnsemble:
 
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
-        root, rows = 1.0 / np.sqrt(self.degree), self.rows
-        values = self.weights.data * root[rows] * root[self.weights.indices]
-        return sp.csr_matrix((values, self.weights.indices, self.weights.indptr), shape=self.weights.shape)
+        W, root, rows = self.weights, 1.0 / np.sqrt(self.degree), self.rows
+        values = in_blocks(lambda some: W.data[some] * root[rows[some]] * root[W.indices[some]], W.nnz)
+        return sp.csr_matrix((values, W.indices, W.indptr), shape=W.shape)
 
 
 def _symmetric_passages(N: sp.csr_matrix, degree: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from sklearn.utils import gen_batches
 from .cells import Cells
 from .kernel import Kernel, positive_bandwidths
 from .nodes import Interpolator, Nodes
+from .parallel import in_blocks
 
 # A bridge has no bandwidth of its own: it counts as an edge to the farthest neighbour, exp(-1) in the paper's kernels.
 BRIDGE_AFFINITY = float(np.exp(-1.0))
@@ -86,7 +87,9 @@ def graph_of_cells(
     lengths = apart.maximum(apart.T).tocsr()
     lengths.sort_indices()
     rows = np.repeat(np.arange(lengths.shape[0]), np.diff(lengths.indptr))
-    values = kernel(lengths.data, bandwidths[rows], bandwidths[lengths.indices])
+    values = in_blocks(
+        lambda some: kernel(lengths.data[some], bandwidths[rows[some]], bandwidths[lengths.indices[some]]), lengths.nnz
+    )
     A = sp.csr_matrix((values, lengths.indices, lengths.indptr), shape=lengths.shape)
     return connected(A, lengths.data, X), bandwidths
 

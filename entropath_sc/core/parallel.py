@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
+from sklearn.utils import gen_batches
 from threadpoolctl import ThreadpoolController
 
 P = ParamSpec("P")
@@ -72,6 +73,21 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int) -> None:
 def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
     """A function that takes one thread of each item, on as many threads as this one may use."""
     return list(as_done(function, items))
+
+
+# Entries that are computed at a time, so that temporary arrays fit into the cache: fresh memory costs more than sums.
+_ENTRIES = 2**15
+
+
+def in_blocks(function: Callable[[slice], np.ndarray], n: int) -> np.ndarray:
+    """``n`` entries of an array, from a function that gives those of a slice."""
+    found = np.empty(n)
+
+    def fill(some: slice) -> None:
+        found[some] = function(some)
+
+    in_threads(fill, gen_batches(n, _ENTRIES))
+    return found
 
 
 def as_done(function: Callable[[Any], R], items: Iterable[Any]) -> Iterator[R]:
