@@ -701,6 +701,18 @@ def test_a_few_steps_tell_which_of_two_neighbors_comes_first(among_most):
     assert agreement(ensemble.relaxed(B, order, np.array([0]), kept)) > 0.97 > before
 
 
+def test_outliers_do_not_spoil_the_relaxed_order_of_others():
+    """Where all that leaves one is below the range of single precision."""
+    A, (arm, _) = branched(10, (12, 7))
+    A = A.tolil()
+    A[arm[-1], arm[-2]] = A[arm[-2], arm[-1]] = 1e-42
+    graph = graph_of(A.tocsr())
+    ensemble, root = PathEnsemble.of(graph, 10.0), np.array([0])
+    order = ensemble.order(root)
+    relaxed = ensemble.relaxed(ensemble.equalised(graph), order, root, np.ones((graph.n_nodes, 1), dtype=bool))[:, 0]
+    np.testing.assert_allclose(relaxed, order, atol=1e-4)
+
+
 def test_nodes_without_a_neighbor_have_no_order():
     A, (arm, _) = branched(10, (12, 7))
     graph = graph_of(A)

@@ -181,14 +181,15 @@ class PathEnsemble:
         only differences over long ways are left out.
         """
         W, rows = self.weights, self.rows
+        # Relative to all that leaves a node, in float64 still: outliers have next to nothing.
+        share = (B.data / np.asarray(B.sum(axis=1)).ravel()[rows]).astype(np.float32)
         with np.errstate(divide="ignore"):  # of steps that cost more than floats hold
-            along = np.exp(np.log(W.data) + order[rows] - order[W.indices])
+            along = np.exp(np.log(W.data) + order[rows] - order[W.indices]) / self.degree[rows]
         M = sp.csr_matrix((along.astype(np.float32), W.indices, W.indptr), shape=W.shape)
         ratio = kept.astype(np.float32)  # to the weight of the paths among all nodes
         leaving, after = np.empty_like(ratio), np.empty_like(ratio)
-        product(B.astype(np.float32), ratio, ratio, leaving)
-        leaving *= (self.degree / np.asarray(B.sum(axis=1)).ravel())[:, None]
-        np.divide(1.0, leaving, out=leaving, where=leaving > 0)
+        product(sp.csr_matrix((share, B.indices, B.indptr), shape=B.shape), ratio, ratio, leaving)
+        leaving = np.divide(1.0, leaving, out=np.zeros_like(ratio), where=leaving > np.finfo(np.float32).tiny)
         for _ in range(n_steps):
             product(M, leaving, ratio, after)
             after[targets] = ratio[targets]
