@@ -748,3 +748,38 @@ def test_a_potential_that_was_changed_is_refused(plain, wrong):
     plain.obs["entropath_potential"] = wrong * potential + (potential if wrong == 1.0 else 0.0)
     with pytest.raises(ValueError, match="made with other neighbours or cells"):
         ep.tl.terminal_states(plain)
+
+
+def test_roots_are_no_terminal_states():
+    """All have the same pseudotime, which is a peak nowhere."""
+    A, (arm, _) = branched(30, (12, 12))
+    order = steps_from_root(A)
+    order[:25] = 0.0
+    order[25:] -= order[25:].min() - 1
+    shuffled = np.random.default_rng(0).permutation(len(order))
+    peaks = lineages.find_peaks(order[shuffled], A[shuffled][:, shuffled], A[shuffled][:, shuffled], least=3)
+    assert sorted(order[shuffled][peaks.nodes]) == sorted(order[[arm[-1], -1]])
+
+
+def test_single_precision_keeps_an_order(plain):
+    exact = ep.tl.terminal_states(plain, n_resamples=0, copy=True)
+    plain.obs["entropath_potential"] = plain.obs["entropath_potential"].astype(np.float32)
+    ep.tl.terminal_states(plain, n_resamples=0)
+    assert (plain.obs["entropath_branch"] == exact.obs["entropath_branch"]).mean() > 0.99
+    plain.obsm["entropath_passages"] = plain.obsm["entropath_passages"].to_numpy(np.float32)
+    ep.tl.fates(plain)
+    ep.tl.fates(exact)
+    np.testing.assert_allclose(plain.obsm["entropath_fates"], exact.obsm["entropath_fates"], atol=1e-4)
+
+
+def test_a_state_by_hand_replaces_a_found_one_that_shares_its_cells(plain):
+    """Also where labels tell the two apart, as no cell stands for both."""
+    ep.tl.terminal_states(plain, groupby="branch", n_resamples=0)
+    shared = plain.obs_names[plain.obs["entropath_terminal"] == "fate A"][:3]
+    plain.obs["label"] = "late"
+    plain.obs.loc[shared, "label"] = "odd"
+    ep.tl.terminal_states(plain, groupby="label", terminal={"mine": list(shared)}, n_resamples=0)
+    states = plain.uns["entropath"]["terminal_states"]
+    assert len(states) == 3
+    assert states["given"].sum() == 1
+    assert states.loc["mine", "given"]

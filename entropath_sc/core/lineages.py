@@ -73,8 +73,9 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     part, peak, lower, heights = merge_downward(firm, downward, least)
     chosen, left_out = _root_part(order, part, least)
     inside = part == chosen
-    of_root = inside[lower]
-    nodes, persistence = lower[of_root], (order[lower] - order[heights])[of_root]
+    rise = order[lower] - order[heights]
+    rising = inside[lower] & (rise > 0)  # roots are all alike, and no peaks
+    nodes, persistence = lower[rising], rise[rising]
     by_persistence = np.lexsort((nodes, -persistence))
     top = peak[chosen]
     last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[top])))

@@ -61,9 +61,9 @@ class Ordered:
     def passages_to(self, ends: list[np.ndarray], stored: pd.DataFrame | None) -> np.ndarray:
         """First passages to each end: those that `terminal_states` stored, if they are of these ends."""
         if stored is not None and self.nodes.chosen is None and stored.shape == (len(self.order), len(ends)):
-            passages = stored.to_numpy(dtype=np.float64)
-            if all(self.ensemble.residual(*pair) <= SAME_ORDER for pair in zip(passages.T, ends, strict=True)):
-                return passages
+            passages = np.asarray(stored)
+            if all(_are_passages(self.ensemble, *pair) for pair in zip(passages.T, ends, strict=True)):
+                return passages.astype(np.float64)
         return self.ensemble.passages_to(ends)
 
     def cells_of(self, nodes: np.ndarray) -> np.ndarray:
@@ -132,14 +132,22 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     at = np.unique(np.asarray(sources.argmax(axis=1)).ravel())
     ordering = ensemble.ordering(at)
     stored = adata.obs[keys.potential] if nodes.chosen is None else part["landmarks"]["potential"]
-    order = np.asarray(stored, dtype=np.float64)
+    order = np.asarray(stored)
     # Solving again would take most of the time of what follows.
-    if len(order) != nodes.graph.n_nodes or not ordering.residual(order, at) <= SAME_ORDER:
+    if not _are_passages(ordering, order, at):
         raise ValueError(
             f"adata.obs[{keys.potential!r}] was made with other neighbours or cells. Run "
             "`ep.tl.pseudotime(adata, root=...)` again."
         )
-    return Ordered(nodes, settings, ensemble, ordering, order, at)
+    return Ordered(nodes, settings, ensemble, ordering, order.astype(np.float64), at)
+
+
+def _are_passages(ensemble: PathEnsemble, values: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether stored values are the first passages to some nodes, up to the rounding of their type."""
+    if values.dtype.kind != "f" or len(values) != len(ensemble.degree):
+        return False
+    rounding = 4 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max())
+    return ensemble.residual(values.astype(np.float64), targets) <= SAME_ORDER + min(rounding, 1e-2)
 
 
 def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:

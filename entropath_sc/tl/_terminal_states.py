@@ -56,7 +56,7 @@ def terminal_states(
         States to add by hand: a dict from names to cells. Cells are a barcode (and the 10 cells nearest to it), a list
         of barcodes, or `('obs column', 'category')`: the 10 cells around the one deepest inside the category. Use it
         for rare ends, or ends that are no peak. A given state replaces a found one on the same branch if cells do not
-        decide between the two. If `groupby` gives them different labels, both are kept.
+        decide between the two. If `groupby` gives them different labels, and they share no cell, both are kept.
     names
         New names for states that were found: a dict from old to new names. None removes a state.
     n_resamples
@@ -210,7 +210,8 @@ def _add(
     for other in [key for key, state in states.items() if np.isin(nodes, state.region).all()]:
         if not _same_end(given, states[other], ordered):
             continue
-        if _named([nodes], ordered, labels) == _named([states[other].nodes], ordered, labels):
+        alike = _named([nodes], ordered, labels) == _named([states[other].nodes], ordered, labels)
+        if alike or np.isin(nodes, states[other].nodes).any():
             given = replace(given, found_again=states.pop(other).found_again)
             continue
         was = next(key for key, state in found.items() if state is states[other])
