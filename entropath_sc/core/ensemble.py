@@ -62,8 +62,7 @@ def equalise(A: sp.csr_matrix) -> np.ndarray:
 
 def step_costs(lengths: np.ndarray, unit: float, depth: float) -> np.ndarray:
     """What the length of a step adds to the free energy of a path."""
-    steps = np.minimum(np.maximum(lengths / unit, 1.0 / STEP_RANGE), STEP_RANGE)  # np.clip is slower
-    return np.minimum(steps / depth, LARGEST_COST)
+    return np.minimum(np.clip(lengths / unit, 1.0 / STEP_RANGE, STEP_RANGE) / depth, LARGEST_COST)
 
 
 @dataclass(frozen=True)

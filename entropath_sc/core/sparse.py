@@ -66,11 +66,15 @@ def _have_common(indptr, indices, least, found, first, last):
 def merge_downward(
     M: sp.csr_matrix, downward: np.ndarray, least: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Let nodes join the parts of their neighbours, in the order given.
+    """Add nodes one by one, in the order given. Each joins the parts of its neighbours, which become one part.
 
-    Returns the part of each node in the end (-1 where it is not among them), the first node of each part, by the number
-    of the part, and for each pair of large parts that met the first node of the later part, and the node where they
-    met. Parts are large from ``least`` nodes on. Where a large one meets a small one, its first node counts as theirs.
+    A part of ``least`` nodes or more is large. If only one of two parts that meet is large, its first node becomes the
+    first of both. Returns four arrays:
+
+    - the number of the part that each node is in at the end, -1 where it was not added;
+    - the first node of each part, by its number;
+    - for each time two large parts met, the first node of the later one;
+    - and the node where they met.
     """
     return _merge_downward(M.indptr, M.indices, downward, least)
 

@@ -22,6 +22,8 @@ from ._nodes import NodeGraph, node_graph
 
 # The largest relative error with which a stored potential may solve the equations of the present graph: rounding.
 SAME_ORDER = 1e-4
+# The most that is added to it for values that are stored in single precision.
+MOST_ROUNDING = 1e-2
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,9 @@ def _are_passages(ensemble: PathEnsemble, values: np.ndarray, targets: np.ndarra
     """Whether stored values are the first passages to some nodes, up to the rounding of their type."""
     if values.dtype.kind != "f" or len(values) != len(ensemble.degree):
         return False
-    rounding = 4 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max())
-    return ensemble.residual(values.astype(np.float64), targets) <= SAME_ORDER + min(rounding, 1e-2)
+    # Single precision of a long order is coarse; half precision would let any values pass.
+    rounding = min(4 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max()), MOST_ROUNDING)
+    return ensemble.residual(values.astype(np.float64), targets) <= SAME_ORDER + rounding
 
 
 def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:
