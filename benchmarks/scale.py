@@ -25,9 +25,9 @@ import numpy as np
 from speed import N_PCS, RESULTS, cells
 
 CHUNK = 100_000
-STAGES = ("joining", "landmarks", "cells", "copying", "writing")
+STAGES = ("joining", "landmarks", "copying", "writing")
 # What is shared among workers; landmarks are done once, and one process copies the input.
-SHARED = ("joining", "cells", "writing")
+SHARED = ("joining", "writing")
 
 
 def make_store(path: Path, n_cells: int) -> None:

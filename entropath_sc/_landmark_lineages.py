@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from anndata.io import write_elem
 
 from ._keys import Keys
-from ._store import Codes, Writing
+from ._store import Writing
 from .core.graph import Graph
+from .core.landmarks import Landmarks
 from .core.pipeline import Order, between
 from .tl._blocks import BlockedCells
 from .tl._fates import fate_fields, fates
@@ -38,7 +41,7 @@ class LandmarkLineages:
         cls,
         graph: Graph,
         cells: BlockedCells,
-        chosen: np.ndarray,
+        landmarks: Landmarks,
         ordered: Order,
         roots: np.ndarray,
         labels: pd.Series | None,
@@ -46,7 +49,7 @@ class LandmarkLineages:
         keys: Keys,
     ) -> LandmarkLineages:
         """Of an order on the graph of the landmarks."""
-        A, potential = graph.affinity, ordered.potentials[:, 0]
+        A, potential, chosen = graph.affinity, ordered.potentials[:, 0], landmarks.cells
         few = AnnData(obs=pd.DataFrame(index=chosen.astype(str)))
         few.obs[keys.potential], few.obs[keys.pseudotime] = potential, between(potential, 0.0, potential.max())
         if labels is not None:
@@ -66,7 +69,8 @@ class LandmarkLineages:
             "pseudotime": {"roots": few.obs_names[at_roots].to_numpy(), "depth": ordered.depth},
         }
         terminal_states(few, **options, key_added=keys.key)
-        nearest = np.asarray(graph.sources(cells, chosen).argmax(axis=1)).ravel()
+        nodes: Any = graph.nodes
+        nearest = np.asarray(nodes.weights(*nodes.nearest(landmarks.positions)).argmax(axis=1)).ravel()
         states = few.obs[keys.terminal].cat
         if len(states.categories):
             # A state is the nodes that its cells are placed at, as in memory.
@@ -88,41 +92,39 @@ class LandmarkLineages:
         """From each landmark to each state."""
         return self.few.obsm[self.keys.passages].to_numpy() if self.names else np.empty((len(self.chosen), 0))
 
-    def columns(self, nearest, n_cells: int) -> dict[str, Any]:
-        """Columns of `obs`, by the nearest landmark of each cell."""
-        keys, obs = self.keys, self.few.obs
-        terminal = np.full(n_cells, -1, dtype=np.int16)
-        terminal[self.chosen] = obs[keys.terminal].cat.codes
+    def put(self, writing: Writing, obs, store: Path, part: np.ndarray) -> list[str]:
+        """Put what cells get into the store, and give the names of the columns of `obs`.
 
-        def carried(values: np.ndarray):
-            return nearest.map_blocks(_taken, values, dtype=values.dtype, meta=np.empty(0, values.dtype))
+        Rows are of cells: passages in the columns ``part``, and the nearest landmark in the last.
+        """
+        keys, own, names = self.keys, self.few.obs, self.names
+        terminal = np.full(writing.n_rows, -1, dtype=np.int16)
+        terminal[self.chosen] = own[keys.terminal].cat.codes
+        write_elem(obs, keys.terminal, pd.Categorical.from_codes(terminal, categories=names))
+        branch, position, at_branch_point = own[keys.branch].cat, own[keys.position], own[keys.at_branch_point]
+        carried = [some.to_numpy() for some in (branch.codes, position, at_branch_point)]
+        targets = [
+            writing.new_codes(obs, keys.branch, list(branch.categories), carried[0].dtype),
+            writing.new(obs, keys.position, carried[1].dtype),
+            writing.new(obs, keys.at_branch_point, carried[2].dtype),
+        ]
+        writing.put(_Carried(carried), *targets)
+        columns = [keys.terminal, keys.branch, keys.position, keys.at_branch_point]
+        if not names:
+            return columns
+        tables = [writing.new_table(store, name, names) for name in (keys.fates, keys.membership, keys.passages)]
+        fates = self.few.uns[keys.uns]["fates"]
+        plasticity = writing.new(obs, keys.plasticity, np.float64)
+        writing.put(_Fates(part, keys, fates["at_root"], fates["prior"], names), *chain(*tables), plasticity)
+        return [*columns, keys.plasticity]
 
-        return {
-            keys.terminal: Codes(terminal, self.names),
-            keys.branch: Codes(carried(obs[keys.branch].cat.codes.to_numpy()), list(obs[keys.branch].cat.categories)),
-            keys.position: carried(obs[keys.position].to_numpy()),
-            keys.at_branch_point: carried(obs[keys.at_branch_point].to_numpy()),
-        }
+    def entry(self, n_cells: np.ndarray, barcodes: np.ndarray, pseudotime: np.ndarray) -> dict[str, Any]:
+        """The parts of `uns`, with numbers of cells in the place of numbers of landmarks.
 
-    def put_fates(self, writing: Writing, store: Path, passages) -> Any:
-        """Put the tables of `obsm` into the store, and give the plasticity."""
-        kept, n = self.few.uns[self.keys.uns]["fates"], len(self.names)
-        how = (self.keys, kept["at_root"], kept["prior"], self.names)
-        both = passages.map_blocks(
-            _fates, *how, dtype=np.float64, chunks=(passages.chunks[0], (2 * n + 1,)), meta=np.empty((0, 0))
-        )
-        tables = {self.keys.fates: both[:, :n], self.keys.membership: both[:, n:-1], self.keys.passages: passages}
-        for name, values in tables.items():
-            writing.put_table(store, name, {state: values[:, i] for i, state in enumerate(self.names)})
-        return both[:, -1]
-
-    def entry(self, nearest, barcodes, pseudotime: np.ndarray) -> dict[str, Any]:
-        """The parts of `uns`, with numbers of cells in the place of numbers of landmarks."""
+        All are given by landmark: how many cells are placed there, its barcode, and its pseudotime.
+        """
         few, keys = self.few, self.keys
         kept = dict(few.uns[keys.uns])
-        chunks = ((1,) * nearest.numblocks[0], (len(self.chosen),))
-        counted = nearest.map_blocks(_counted, len(self.chosen), chunks=chunks, new_axis=1, dtype=np.int64)
-        n_cells = np.asarray(counted.sum(axis=0))
         per_branch = pd.Series(n_cells).groupby(few.obs[keys.branch].to_numpy(), observed=False).sum()
         states, tree = kept["terminal_states"].copy(), {name: part.copy() for name, part in kept["tree"].items()}
         states["n_cells"] = [int(per_branch[name]) for name in states.index]
@@ -130,7 +132,7 @@ class LandmarkLineages:
         for table in (states, tree["nodes"]):
             at = few.obs_names.get_indexer(table["cell"])
             table["pseudotime"] = pseudotime[at]
-            table["cell"] = barcodes.oindex[self.chosen[at]].astype(object)
+            table["cell"] = barcodes[at]
         parts = {"terminal_states": states, "tree": tree}
         if self.names:
             branch = few.obs[keys.branch].cat.codes.to_numpy()[self.nearest]
@@ -139,15 +141,29 @@ class LandmarkLineages:
         return parts | {"params": {step: kept["params"][step] | {"n_cells": int(n_cells.sum())} for step in steps}}
 
 
-def _taken(nearest: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return values[nearest.astype(np.intp)]
+@dataclass(frozen=True)
+class _Carried:
+    """Values of the landmarks, for cells in whose last column there is the nearest one."""
+
+    values: list[np.ndarray]
+
+    def __call__(self, rows: np.ndarray) -> list[np.ndarray]:
+        nearest = rows[:, -1].astype(np.intp)
+        return [values[nearest] for values in self.values]
 
 
-def _counted(nearest: np.ndarray, n: int) -> np.ndarray:
-    return np.bincount(nearest.astype(np.intp), minlength=n)[None]
+@dataclass(frozen=True)
+class _Fates:
+    """Fates, membership and passages of cells, a column a state, and their plasticity."""
 
+    part: np.ndarray
+    keys: Keys
+    at_root: np.ndarray
+    prior: np.ndarray
+    names: list[str]
 
-def _fates(passages: np.ndarray, keys: Keys, at_root: np.ndarray, prior: np.ndarray, names: list[str]) -> np.ndarray:
-    """Fates, membership and plasticity of a block."""
-    found = fate_fields(keys, passages, at_root, prior, names, pd.RangeIndex(len(passages)))
-    return np.column_stack([found.obsm[keys.fates], found.obsm[keys.membership], found.obs[keys.plasticity]])
+    def __call__(self, rows: np.ndarray) -> list[np.ndarray]:
+        index, keys = pd.RangeIndex(len(rows)), self.keys
+        found = fate_fields(keys, rows[:, self.part], self.at_root, self.prior, self.names, index)
+        tables = [found.obsm[name].to_numpy() for name in (keys.fates, keys.membership, keys.passages)]
+        return [*np.hstack(tables).T, found.obs[keys.plasticity]]

@@ -19,8 +19,8 @@ from ._landmark_lineages import LandmarkLineages
 from ._store import (
     Cells,
     Writing,
+    barcodes_of,
     counts_of,
-    index_of,
     labels_of,
     opened,
     positions_of,
@@ -62,6 +62,7 @@ def run_out_of_core(
     scheduler. ``lineages`` holds the options of `terminal_states`. Returns the numbers of cells and of landmarks, and
     what `uns` holds now.
     """
+    import dask.array
     import zarr
 
     group = opened(source)
@@ -105,55 +106,58 @@ def run_out_of_core(
             values.append(ordered.potentials)
         if lineages is not None:
             labels = labels_of(obs, lineages["groupby"], chosen) if lineages["groupby"] else None
-            few = LandmarkLineages.found(graph, cells, chosen, ordered, roots, labels, lineages, keys)
+            few = LandmarkLineages.found(graph, cells, landmarks, ordered, roots, labels, lineages, keys)
             values.append(few.passages)
         seconds.took("landmarks")
         table = np.hstack(values)
         placed = _Placed(Interpolator(graph.nodes, table))
         on_cells = cells.map(graph.nodes, placed, table.shape[1] + 1, np.float64, "placing cells")
         parts = np.split(np.arange(table.shape[1]), np.cumsum([part.shape[1] for part in values])[:-1])
-        seconds.took("cells")
 
         shutil.copytree(source, workspace.result)
         seconds.took("copying")
         written: Any = zarr.open_group(workspace.result, mode="r+", use_consolidated=False)
         _remove_own(written, names, keys)
-        barcodes = index_of(obs)
         is_landmark = np.zeros(X.shape[0], dtype=bool)
         is_landmark[chosen] = True
-        columns: dict[str, Any] = {keys.landmark: is_landmark}
+        write_elem(written["obs"], keys.landmark, is_landmark)
+        columns, barcodes = [keys.landmark], barcodes_of(obs, chosen)
         entry: dict[str, Any] = {
             "params": {"embedding": {**embedding, "use_rep": use_rep}},
             **diagnostics(found),
-            "landmarks": stored_graph(graph, chosen, barcodes.oindex[chosen], coordinates),
+            "landmarks": stored_graph(graph, chosen, barcodes, coordinates),
         }
         if prepared is not None:
             prepared.write(workspace.result)
             entry["pca_offset"] = prepared.offset
-        writing = Writing()
-        writing.put(written.require_group("obsm"), keys.coordinates, on_cells[:, parts[0]].astype(np.float32))
+        writing = Writing(on_cells)
+        target = writing.new(written.require_group("obsm"), keys.coordinates, np.float32, len(parts[0]))
+        writing.put(_Columns(parts[0]), target)
         if ordered is not None:
-            potentials = on_cells[:, parts[1]]
-            ranges = _ranges(potentials)
-            columns[keys.potential] = potentials[:, 0]
-            columns[keys.pseudotime] = potentials.map_blocks(
-                _scaled, ranges, settings, drop_axis=1, dtype=np.float64, meta=np.empty(0)
-            )
+            # Pseudotime needs the range of all cells. Until that is known, the potentials are kept.
+            drafts = zarr.open_group(workspace.folder / "potentials.zarr", mode="w")
+            kept = writing.new(drafts, "potentials", np.float64, len(parts[1]))
+            writing.put(_Columns(parts[1]), kept)
+            writing.put(_Columns(parts[1][0]), writing.new(written["obs"], keys.potential, np.float64))
+            columns += [keys.potential, keys.pseudotime]
         if few is not None:
-            columns |= few.columns(on_cells[:, -1], X.shape[0])
-            if few.names:
-                columns[keys.plasticity] = few.put_fates(writing, workspace.result, on_cells[:, parts[2]])
-        writing.put_columns(written["obs"], columns)
-        writing.finish()
+            columns += few.put(writing, written["obs"], workspace.result, parts[2])
+        low, high, n_placed = _united(writing.finish(report, _Summary(n_landmarks)))
         if ordered is not None:
-            _pin(written["obs"], keys, ranges, *ends)
+            potentials = Writing(dask.array.from_zarr(kept))
+            scaled = _Scaled(low[parts[1]], high[parts[1]], settings)
+            potentials.put(scaled, potentials.new(written["obs"], keys.pseudotime, np.float64))
+            potentials.finish(report)
+        written["obs"].attrs["column-order"] = [*written["obs"].attrs["column-order"], *columns]
+        if ordered is not None:
+            _pin(written["obs"], keys, low[parts[1][0]], *ends)
             at_landmarks = written["obs"][keys.pseudotime].oindex[chosen]
             entry["params"]["pseudotime"] = pseudotime
-            named_ends = [barcodes.oindex[some] for some in ends]
+            named_ends = [barcodes_of(obs, np.sort(some)) for some in ends]
             entry["pseudotime"] = stored_order(ordered, named_ends, graph.nodes, use_rep, at_landmarks)
         if few is not None:
-            kept = few.entry(on_cells[:, -1], barcodes, at_landmarks)
-            entry |= kept | {"params": entry["params"] | kept["params"]}
+            parts_of = few.entry(n_placed, barcodes, at_landmarks)
+            entry |= parts_of | {"params": entry["params"] | parts_of["params"]}
         write_elem(written.require_group("uns"), keys.uns, storable(entry))
     logg.info("    finished", time=start)
     return X.shape[0], n_landmarks, entry
@@ -207,26 +211,49 @@ def _remove_own(written, names, keys: Keys) -> None:
     written["obs"].attrs["column-order"] = [name for name in columns if ("obs", name) not in own]
 
 
-def _ranges(potentials) -> list[tuple[float, float]]:
-    import dask
+@dataclass(frozen=True)
+class _Columns:
+    """Some columns of a block, as one array to write."""
 
-    columns = [(potentials[:, i].min(), potentials[:, i].max()) for i in range(potentials.shape[1])]
-    return [(float(low), float(high)) for low, high in dask.compute(*columns)]
+    some: Any
+
+    def __call__(self, rows: np.ndarray) -> list[np.ndarray]:
+        return [rows[:, self.some]]
 
 
-def _scaled(potentials: np.ndarray, ranges: list[tuple[float, float]], settings: Settings) -> np.ndarray:
+@dataclass(frozen=True)
+class _Summary:
+    """The least and the largest of each column, and how many cells are placed at each landmark, by the last column."""
+
+    n_landmarks: int
+
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return rows.min(axis=0), rows.max(axis=0), np.bincount(rows[:, -1].astype(np.intp), minlength=self.n_landmarks)
+
+
+def _united(summaries: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lows, highs, counts = zip(*summaries, strict=True)
+    return np.min(lows, axis=0), np.max(highs, axis=0), np.sum(counts, axis=0)
+
+
+@dataclass(frozen=True)
+class _Scaled:
     """Pseudotime of a block, from its potentials and the range that they have in all blocks."""
-    scaled = between(potentials, *np.array(ranges).T)
-    if scaled.shape[1] == 1:
-        return scaled[:, 0]
-    return terminal_corrected(scaled[:, 0], scaled[:, 1], settings)
+
+    low: np.ndarray
+    high: np.ndarray
+    settings: Settings
+
+    def __call__(self, potentials: np.ndarray) -> list[np.ndarray]:
+        scaled = between(potentials, self.low, self.high)
+        if scaled.shape[1] == 1:
+            return [scaled[:, 0]]
+        return [terminal_corrected(scaled[:, 0], scaled[:, 1], self.settings)]
 
 
-def _pin(
-    obs, keys: Keys, ranges: list[tuple[float, float]], roots: np.ndarray, terminals: np.ndarray = NO_CELLS
-) -> None:
+def _pin(obs, keys: Keys, least: float, roots: np.ndarray, terminals: np.ndarray = NO_CELLS) -> None:
     """Roots come first, and terminals last."""
-    obs[keys.potential].oindex[roots] = ranges[0][0]
+    obs[keys.potential].oindex[roots] = least
     obs[keys.pseudotime].oindex[roots] = 0.0
     if len(terminals):
         obs[keys.pseudotime].oindex[terminals] = 1.0

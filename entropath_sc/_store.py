@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,9 @@ from anndata.io import read_elem, write_elem
 from sklearn.utils import gen_batches
 
 from ._keys import Keys
+from .core.progress import Report
 from .tl._adata import as_text, cell_indices, group_labels, keys_for, named
-from .tl._blocks import is_lazy
+from .tl._blocks import Blocks
 
 # Entries of a column that are read at a time, when a barcode or a category is looked for.
 SCANNED = 200_000
@@ -108,16 +108,12 @@ def positions_of(obs, cells: Cells, name: str) -> np.ndarray:
     """Positions of barcodes, or of all cells of a ``(column, category)``: read piece by piece, refused as in memory."""
     column = cells[0] if isinstance(cells, tuple) and cells[0] in obs.attrs["column-order"] else None
     node, wanted = (index_of(obs), list(cells)) if column is None else (obs[column], [cells[1]])
-    found: list[np.ndarray] = []
-    there: list[str] = []
-    for some in gen_batches(index_of(obs).shape[0], SCANNED):
-        values = as_text(rows_of(node, some))
-        found.append(some.start + np.flatnonzero(values.isin(wanted)))
-        if column is not None and len(there) < MOST_NAMED:
-            there += values.unique()[:MOST_NAMED].tolist()
+    pieces = list(gen_batches(index_of(obs).shape[0], SCANNED))
+    found, values = zip(*_each(pieces, _looked_for, node, wanted, column is not None), strict=True)
     rows = np.concatenate(found)
     if column is not None and len(rows):
         return rows
+    there = list(dict.fromkeys(chain.from_iterable(values)))[:MOST_NAMED]
     # What decides, and what errors name: the cells that were found, with the first as an example, or what is there.
     frame = pd.DataFrame({column: there})
     if column is None:
@@ -125,6 +121,32 @@ def positions_of(obs, cells: Cells, name: str) -> np.ndarray:
         frame = pd.DataFrame(index=index_of(obs).oindex[rows].astype(object), columns=obs.attrs["column-order"])
     few: Any = SimpleNamespace(obs=frame, obs_names=frame.index)
     return rows[cell_indices(few, cells, name)]
+
+
+def _looked_for(some: slice, node, wanted: list[str], listed: bool) -> tuple[np.ndarray, list[str]]:
+    """Where in a part of a column there are certain values; and, if asked, which values there are."""
+    values = as_text(rows_of(node, some))
+    return some.start + np.flatnonzero(values.isin(wanted)), values.unique()[:MOST_NAMED].tolist() if listed else []
+
+
+def barcodes_of(obs, rows: np.ndarray) -> np.ndarray:
+    """The barcodes of some cells, by sorted positions; those of a few are in as many pieces as there are."""
+    node = index_of(obs)
+    ends = np.searchsorted(rows, np.arange(0, node.shape[0] + SCANNED, SCANNED))
+    pieces = [rows[first:last] for first, last in pairwise(ends) if last > first]
+    return np.concatenate(_each(pieces, _taken, node))
+
+
+def _taken(rows: np.ndarray, node) -> np.ndarray:
+    return node.oindex[rows].astype(object)
+
+
+def _each(pieces: Sequence[Any], function: Callable, *args: Any) -> Sequence[Any]:
+    """A function of each of the pieces, on whatever dask scheduler is active."""
+    import dask
+
+    task, args = dask.delayed(function), tuple(map(dask.delayed, args))
+    return dask.compute(*(task(piece, *args) for piece in pieces))
 
 
 def labels_of(obs, column: str, rows: np.ndarray) -> pd.Series:
@@ -145,55 +167,32 @@ def rows_of(node, some: slice | np.ndarray) -> pd.Series:
 
 
 class Writing:
-    """Columns and tables of a store. Dask arrays are written together, so that each block is computed once."""
+    """Columns and tables that follow from the rows of a dask array: of each block, all are written by one task."""
 
-    def __init__(self) -> None:
-        self._sources: list[Any] = []
-        self._targets: list[Any] = []
+    def __init__(self, rows) -> None:
+        self._rows, self.n_rows = rows, rows.shape[0]
+        self._jobs: list[tuple[Callable, list[Any]]] = []
 
-    def put(self, group, name: str, values: Any) -> None:
-        """Write an array as anndata does; a dask array once all are there."""
-        if not is_lazy(values):
-            write_elem(group, name, values)
-            return
-        target = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=values.chunksize)
-        target.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-        self._sources.append(values)
-        self._targets.append(target)
+    def put(self, function: Callable[[np.ndarray], Sequence[np.ndarray]], *targets: Any) -> None:
+        """Write what a function gives of each block of rows: an array for each target."""
+        self._jobs.append((function, list(targets)))
 
-    def finish(self) -> None:
-        """Write the dask arrays, which have the same blocks of rows: all that is in a block by one task."""
-        import dask
+    def new(self, group, name: str, dtype: Any, n_columns: int | None = None) -> Any:
+        """A target: an array as anndata writes it, with a row for each row."""
+        chunk, columns = self._rows.chunksize[0], () if n_columns is None else (n_columns,)
+        made = group.create_array(name, shape=(self.n_rows, *columns), dtype=dtype, chunks=(chunk, *columns))
+        made.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        return made
 
-        if not self._sources:
-            return
-        ends = np.cumsum([0, *self._sources[0].chunks[0]])
-        blocks = zip(*(source.to_delayed(optimize_graph=False).ravel() for source in self._sources), strict=True)
-        write = dask.delayed(_write_rows)
-        dask.compute(
-            *(
-                write(self._targets, slice(*rows), list(block))
-                for rows, block in zip(pairwise(ends), blocks, strict=True)
-            )
-        )
-
-    def put_columns(self, obs, columns: Mapping[str, Any]) -> None:
-        """Add columns to `obs`."""
-        for name, values in columns.items():
-            if isinstance(values, Codes):
-                self._put_codes(obs, name, values)
-            else:
-                self.put(obs, name, values)
-        obs.attrs["column-order"] = [*obs.attrs["column-order"], *columns]
-
-    def _put_codes(self, obs, name: str, values: Codes) -> None:
+    def new_codes(self, obs, name: str, categories: Sequence[str], dtype: Any) -> Any:
+        """A target: the codes of a column of categories."""
         group = obs.create_group(name)
         group.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
-        self.put(group, "codes", values.codes)
-        write_elem(group, "categories", np.array(values.categories, dtype=object))
+        write_elem(group, "categories", np.array(categories, dtype=object))
+        return self.new(group, "codes", dtype)
 
-    def put_table(self, store: Path, name: str, columns: Mapping[str, Any]) -> None:
-        """Write columns as a data frame of `obsm`, with the index of `obs`."""
+    def new_table(self, store: Path, name: str, columns: Sequence[str]) -> list[Any]:
+        """Targets: the columns of a data frame of `obsm`, with the index of `obs`."""
         import zarr
 
         group: Any = zarr.open_group(store, mode="r+", use_consolidated=False)
@@ -201,18 +200,19 @@ class Writing:
         table.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
         table.attrs["column-order"] = list(columns)
         shutil.copytree(store / index_of(group["obs"]).path.removesuffix("/values"), store / table.path / "_index")
-        for column, values in columns.items():
-            self.put(table, column, values)
+        return [self.new(table, column, np.float64) for column in columns]
+
+    def finish(self, report: Report, summary: Callable[[np.ndarray], Any] | None = None) -> list[Any]:
+        """Write all blocks, and give a summary of each."""
+        chunk = self._rows.chunksize[0]
+        return list(Blocks(self._rows, report).each("writing", _write_rows, self._jobs, summary, chunk))
 
 
-def _write_rows(targets: list, rows: slice, block: list[np.ndarray]) -> None:
-    for target, values in zip(targets, block, strict=True):
-        target[rows] = values
-
-
-@dataclass(frozen=True)
-class Codes:
-    """A column of categories, whose codes may be a dask array."""
-
-    codes: Any
-    categories: Sequence[str]
+def _write_rows(
+    rows: np.ndarray, jobs: list[tuple[Callable, list]], summary: Callable | None, chunk: int, block_id: tuple[int, ...]
+) -> Any:
+    some = slice(block_id[0] * chunk, block_id[0] * chunk + len(rows))
+    for function, targets in jobs:
+        for target, values in zip(targets, function(rows), strict=True):
+            target[some] = values
+    return None if summary is None else summary(rows)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 import entropath_sc as ep
 from entropath_sc.core.graph import Graph, connected
+from entropath_sc.tl import _blocks
 
 # Only distances are read; connectivities by UMAP would compile for half a minute in each process.
 sc.pp.neighbors = functools.partial(sc.pp.neighbors, method="gauss")
@@ -93,3 +94,17 @@ def assert_same(adata, before) -> None:
             assert type(found) is type(value)
             assert (abs(found - value)).max() == 0, name
     assert str(dict(adata.uns)) == str(dict(before.uns))
+
+
+def count_searches(monkeypatch, most: float = np.inf) -> list[int]:
+    """Sizes of the blocks whose nearest landmarks are searched; an interrupt comes in the one after ``most``."""
+    searched, nearest = [], _blocks.nearest_landmarks
+
+    def counted(X, *args):
+        if len(searched) == most:
+            raise KeyboardInterrupt
+        searched.append(len(X))
+        return nearest(X, *args)
+
+    monkeypatch.setattr(_blocks, "nearest_landmarks", counted)
+    return searched

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
-from contextlib import nullcontext
 
 import anndata as ad
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from conftest import count_searches
 from scipy.spatial.distance import pdist
 
 import entropath_sc as ep
@@ -146,10 +146,9 @@ def interrupt_after(monkeypatch, n_blocks: int) -> list[int]:
     return begun
 
 
-@pytest.mark.parametrize("n_blocks", [2, 9], ids=["while joining", "in the coordinates"])
-def test_an_interrupted_job_goes_on_without_redoing_blocks(in_memory, n_blocks, tmp_path, monkeypatch):
-    store = tmp_path / "results.zarr"
-    n_all = 2 * len(lazy(in_memory, (500, 50)).obsm["X_pca"].chunks[0])  # joining landmarks, then coordinates
+@pytest.mark.parametrize("n_blocks", [2, 9], ids=["in the search", "while joining"])
+def test_an_interrupted_job_goes_on_without_searching_again(in_memory, n_blocks, tmp_path, monkeypatch):
+    store, n_all = tmp_path / "results.zarr", N_CELLS // 500
     with dask.config.set(scheduler="synchronous"):
         with monkeypatch.context() as patch:
             interrupt_after(patch, n_blocks)
@@ -158,30 +157,22 @@ def test_an_interrupted_job_goes_on_without_redoing_blocks(in_memory, n_blocks, 
             with pytest.raises(Interrupted):
                 ep.tl.embedding(adata, n_landmarks=200, store=store)
             assert set(adata.obsm) | set(adata.uns) == before
-        with monkeypatch.context() as patch:
-            begun = interrupt_after(patch, n_all)
-            ep.tl.embedding(adata, n_landmarks=200, store=store)
-            assert len(begun) == n_all - n_blocks
-        with monkeypatch.context() as patch:  # all is there already
-            begun = interrupt_after(patch, 0)
-            ep.tl.embedding(adata, n_landmarks=200, store=store)
-            assert begun == []
+        searched = count_searches(monkeypatch)
+        ep.tl.embedding(adata, n_landmarks=200, store=store)
+        assert len(searched) == max(n_all - n_blocks, 0)
+        ep.tl.embedding(adata, n_landmarks=200, store=store)  # all is there already
+        assert len(searched) == max(n_all - n_blocks, 0)
     np.testing.assert_allclose(np.asarray(adata.obsm["X_entropath"]), in_memory.obsm["X_entropath"], atol=1e-5)
 
 
 def test_a_store_keeps_the_search_for_what_follows(in_memory, tmp_path, monkeypatch):
     """Joining landmarks and placing cells need the same nearest landmarks."""
-    adata, searched, nearest = lazy(in_memory, (500, 50)), [], _blocks.Nodes.nearest
-
-    def counted(nodes, X, **options):
-        searched.append(len(X))
-        return nearest(nodes, X, **options)
-
-    monkeypatch.setattr(_blocks.Nodes, "nearest", counted)
+    adata, searched = lazy(in_memory, (500, 50)), count_searches(monkeypatch)
     with dask.config.set(scheduler="synchronous"):
         ep.tl.embedding(adata, n_landmarks=200, store=tmp_path / "store.zarr")
-    assert searched.count(500) == N_CELLS // 500
-    np.testing.assert_allclose(np.asarray(adata.obsm["X_entropath"]), in_memory.obsm["X_entropath"], atol=1e-5)
+        np.testing.assert_allclose(np.asarray(adata.obsm["X_entropath"]), in_memory.obsm["X_entropath"], atol=1e-5)
+        ep.tl.pseudotime(adata, root=adata.uns["root"], n_landmarks=200, store=tmp_path / "store.zarr")
+    assert searched == [500] * (N_CELLS // 500)
 
 
 def test_a_block_leaves_memory_once_its_result_is_stored(in_memory, tmp_path):
@@ -242,14 +233,14 @@ def test_corrected_cells_do_not_keep_old_rows(in_memory, tmp_path, monkeypatch):
     wrong[:500] += 1.0
     adata = lazy(in_memory, (500, 50))
     with dask.config.set(scheduler="synchronous"):
-        for X, most in ((wrong, 4), (right, 9)):
-            adata.obsm["X_pca"] = da.from_array(X, chunks=(500, 50))
-            with monkeypatch.context() as patch:
-                begun = interrupt_after(patch, most)
-                with nullcontext() if X is right else pytest.raises(Interrupted):
-                    ep.tl.project(adata, in_memory, store=tmp_path / "results.zarr")
-    # Of the six blocks of coordinates three were right already; the six of the order follow.
-    assert len(begun) == 9
+        adata.obsm["X_pca"] = da.from_array(wrong, chunks=(500, 50))
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 4)
+            with pytest.raises(Interrupted):
+                ep.tl.project(adata, in_memory, store=tmp_path / "results.zarr")
+        adata.obsm["X_pca"], searched = da.from_array(right, chunks=(500, 50)), count_searches(monkeypatch)
+        ep.tl.project(adata, in_memory, store=tmp_path / "results.zarr")
+    assert searched == [500] * 3  # of the six blocks, three were right already
     expected = ep.tl.project(lazy(in_memory, (500, 50)), in_memory, copy=True)
     np.testing.assert_array_equal(np.asarray(adata.obsm["X_entropath"]), np.asarray(expected.obsm["X_entropath"]))
     np.testing.assert_array_equal(adata.obs["entropath_pseudotime"], expected.obs["entropath_pseudotime"])

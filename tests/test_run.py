@@ -12,6 +12,7 @@ import pytest
 import scanpy as sc
 import zarr
 from anndata.experimental import read_elem_lazy
+from conftest import count_searches
 
 import entropath_sc as ep
 from entropath_sc.cli import main
@@ -89,32 +90,17 @@ def test_an_interrupted_command_goes_on(stores, tmp_path, monkeypatch, capsys):
     command += ["--n-landmarks", "200", "--quiet"]
     with dask.config.set(scheduler="synchronous"):
         with monkeypatch.context() as patch:
-            count_blocks(patch, most=6)
+            count_searches(patch, most=4)
             assert main(command) == 130
         assert "The same command goes on" in capsys.readouterr().err
         assert not (tmp_path / "out.zarr").exists()
         with monkeypatch.context() as patch:
             n_blocks = read_elem_lazy(zarr.open_group(folder / "in.zarr")["obsm/X_pca"]).numblocks
             assert n_blocks == (6, 2)
-            begun = count_blocks(patch)
+            searched = count_searches(patch)
             assert main(command) == 0
-            assert len(begun) == n_blocks[0]  # those that joined the landmarks were kept
+            assert len(searched) == n_blocks[0] - 4
     assert (tmp_path / "out.zarr").exists()
-
-
-def count_blocks(monkeypatch, most: float = np.inf) -> list[int]:
-    """Sizes of the blocks that are computed; an interrupt comes in the one after ``most``."""
-    begun = []
-    applied = _blocks._applied
-
-    def counted(X, function):
-        begun.append(len(X))
-        if len(begun) > most:
-            raise KeyboardInterrupt
-        return applied(X, function)
-
-    monkeypatch.setattr(_blocks, "_applied", counted)
-    return begun
 
 
 def written(folder, tmp_path, *options, name: str = "in.h5ad"):

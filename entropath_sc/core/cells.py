@@ -23,7 +23,7 @@ class Cells:
 
     def __init__(self, X: Any, report: Report = silent) -> None:
         self.X, self.report = X, report
-        self._searched: tuple[Nodes, tuple[np.ndarray, np.ndarray]] | None = None
+        self._searched: tuple[Nodes, Any] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -51,10 +51,14 @@ class Cells:
         indices, distances = self._nearest(nodes)
         return in_threads(lambda some: function(indices[some], distances[some]), gen_batches(len(indices), _BLOCK))
 
-    def _nearest(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest(self, nodes: Nodes) -> Any:
+        """What the last search found, where it was among the same nodes."""
         if self._searched is None or not self._searched[0].is_searched_as(nodes):
-            self._searched = nodes, nodes.nearest(self.X, report=self.report)
+            self._searched = nodes, self._search(nodes)
         return self._searched[1]
+
+    def _search(self, nodes: Nodes) -> Any:
+        return nodes.nearest(self.X, report=self.report)
 
 
 def _nearest_alone(indices: np.ndarray, distances: np.ndarray) -> np.ndarray:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import starmap
 from operator import add
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +26,7 @@ from ..core.cells import Cells
 from ..core.nodes import Nodes
 from ..core.parallel import ONE_AT_A_TIME, all_threads
 from ..core.progress import Report, silent
+from ..core.search import nearest_landmarks
 from ._checks import threads
 
 Store = str | PathLike | None
@@ -75,19 +75,15 @@ class BlockStore:
             raise ValueError(f"The store {path} holds something else. Choose another name for it.")
         return cls(path)
 
-    def write(self, name: str, value: np.ndarray | sp.csr_matrix) -> None:
-        """Keep a result, with a digest by which it is recognised as complete."""
-        buffer = io.BytesIO()
-        if sp.issparse(value):
-            sp.save_npz(buffer, value, compressed=False)
-        else:
-            np.save(buffer, value, allow_pickle=False)
-        data = np.frombuffer(buffer.getvalue(), dtype=np.uint8)
+    def write(self, name: str, value: np.ndarray) -> None:
+        """Keep a result, with a checksum by which it is recognised as complete."""
         group = _zarr().open_group(self.path, mode="r+", use_consolidated=False)
-        attributes = {"digest": _digest(data)}
-        group.create_array(name, data=data, chunks=data.shape, compressors=None, attributes=attributes, overwrite=True)
+        attributes = {"crc32": crc32(value.data)}
+        group.create_array(
+            name, data=value, chunks=value.shape, compressors=None, attributes=attributes, overwrite=True
+        )
 
-    def find(self, name: str) -> np.ndarray | sp.csr_matrix | None:
+    def find(self, name: str) -> np.ndarray | None:
         """A result, or None where it is not there, or not complete.
 
         Asked whether it is there first: zarr's error would keep the caller's arrays in memory.
@@ -96,16 +92,13 @@ class BlockStore:
         if name not in group:
             return None
         try:
-            data = group[name][:]
-            complete = group[name].attrs.get("digest") == _digest(data)
+            value = group[name][:]
+            complete = group[name].attrs.get("crc32") == crc32(value.data)
         except (OSError, ValueError, KeyError):
             return None
-        if not complete:  # zarr gives zeros for numbers that are not there
-            return None
-        buffer = io.BytesIO(data.tobytes())
-        return sp.load_npz(buffer) if data[:2].tobytes() == b"PK" else np.load(buffer, allow_pickle=False)
+        return value if complete else None  # zarr gives zeros for numbers that are not there
 
-    def read(self, name: str) -> np.ndarray | sp.csr_matrix:
+    def read(self, name: str) -> np.ndarray:
         """A result that was there before."""
         try:
             found = self.find(name)
@@ -114,32 +107,6 @@ class BlockStore:
         if found is None:
             raise ValueError(f"{self.path} no longer holds {name}, or only a part of it. {AGAIN}")
         return found
-
-
-@dataclass(frozen=True)
-class NearestNodes:
-    """A function of the nearest nodes of cells, as a function of their positions.
-
-    With a store the search is kept there, as it takes most of the time and other functions need it too; ``place`` then
-    tells of which cells it is.
-    """
-
-    nodes: Nodes
-    function: Callable
-    store: BlockStore | None = None
-    place: str = ""
-
-    def __call__(self, X: np.ndarray) -> Any:
-        """What the function gives for the cells at ``X``."""
-        if self.store is None:
-            return self.function(*self.nodes.nearest(X))
-        name = _digest(version("entropath_sc"), self.place, self.nodes.positions, str(self.nodes.n_project))
-        kept = self.store.find(name)
-        if kept is None:
-            indices, distances = self.nodes.nearest(X)
-            kept = np.stack([indices.astype(np.int32), distances.astype(np.float32).view(np.int32)])
-            self.store.write(name, kept)
-        return self.function(kept[0], kept[1].view(np.float32))
 
 
 def _digest(*parts: str | np.ndarray) -> str:
@@ -165,8 +132,6 @@ class Blocks:
 
     def total(self, job: Callable, stage: str) -> Any:
         """The sum of what all blocks give, in their order."""
-        if self.store is not None:
-            return functools.reduce(add, starmap(BlockStore.read, self._stored(job, stage)))
         tasks = self._tasks(_applied, job)
         # Sums of two at a time: what a block gave is not kept until all have given theirs.
         sums = [_sum_of(tasks[some]) for some in gen_batches(len(tasks), BLOCKS_AT_ONCE)]
@@ -176,15 +141,22 @@ class Blocks:
         """A dask array with a row for each row: lazy without a store, and read from the store with one."""
         import dask
         import dask.array
+        from dask.base import tokenize
 
         X, meta = self.X, np.empty((0, 0), dtype)
         if self.store is None:
             return X.map_blocks(_applied, job, dtype=dtype, chunks=(X.chunks[0], (n_columns,)), meta=meta)
+        store = BlockStore.opened(self.store)
+        names = self.each(stage, _store_block, job, tokenize(job, version("entropath_sc")), store)
         blocks = [
-            dask.array.from_delayed(dask.delayed(_read_block)(*stored, dtype), (n_rows, n_columns), meta=meta)
-            for stored, n_rows in zip(self._stored(job, stage), X.chunks[0], strict=True)
+            dask.array.from_delayed(dask.delayed(store.read)(name), (n_rows, n_columns), meta=meta)
+            for name, n_rows in zip(names, X.chunks[0], strict=True)
         ]
         return dask.array.concatenate(blocks)
+
+    def each(self, stage: str, function: Callable, *args: Any) -> Iterator[Any]:
+        """What a function gives of each block; it is also given the arguments, and which block it is."""
+        return self._computed(self._tasks(function, *args), stage, at_once=BLOCKS_AT_ONCE)
 
     def _tasks(self, function: Callable, *args: Any) -> list:
         """A task for each block that also reads it: blocks that are read ahead would fill the memory of workers."""
@@ -194,14 +166,6 @@ class Blocks:
         args = tuple(map(dask.delayed, args))  # one of each for all tasks
         made = self.X.map_blocks(function, *args, dtype=object, chunks=(self.X.chunks[0], (1,)), meta=meta)
         return list(made.to_delayed().ravel())
-
-    def _stored(self, job: Callable, stage: str) -> Iterator[tuple[BlockStore, str]]:
-        """Where the result of each block is kept, once it is there."""
-        from dask.base import tokenize
-
-        store = BlockStore.opened(self.store)
-        tasks = self._tasks(_store_block, job, tokenize(job, version("entropath_sc")), store)
-        return self._computed(tasks, stage, at_once=BLOCKS_AT_ONCE)
 
     def _computed(self, tasks: list, stage: str, at_once: int) -> Iterator[Any]:
         import dask
@@ -221,45 +185,61 @@ def _sum_of(tasks: list) -> Any:
 
 
 class BlockedCells(Cells):
-    """Cells of a dask array, read block by block."""
+    """Cells of a dask array, read block by block; with a store, the search of their nearest nodes is kept there."""
 
     def __init__(self, X, report: Report = silent, *, store: Store = None) -> None:
         super().__init__(by_rows(X), report)
-        self._read = Blocks(self.X, report, store=store)
+        self.store = store
 
     def total(self, nodes: Nodes, function: Callable[..., sp.csr_matrix], stage: str) -> sp.csr_matrix:
         """The sum over all blocks, in their order."""
-        return self._read.total(self._job(nodes, function), stage)
+        return Blocks(self._nearest(nodes), self.report).total(_OfSearched(function), stage)
 
     def map(self, nodes: Nodes, function: Callable[..., np.ndarray], n_columns: int, dtype: Any, stage: str):
-        """A dask array: lazy without a store, and read from the store with one."""
-        return self._read.map(self._job(nodes, function), n_columns, dtype, stage)
+        """A lazy dask array."""
+        return Blocks(self._nearest(nodes)).map(_OfSearched(function), n_columns, dtype, stage)
 
-    def _job(self, nodes: Nodes, function: Callable) -> NearestNodes:
-        store = self._read.store
-        return NearestNodes(nodes, function, None if store is None else BlockStore.opened(store))
+    def _search(self, nodes: Nodes):
+        """A dask array: which nodes are nearest, and how far they are."""
+        search, k = _Search(nodes.positions, nodes.n_project), nodes.n_project
+        return Blocks(self.X, self.report, store=self.store).map(search, 2 * k, np.float32, "nearest landmarks")
 
 
-def _store_block(
-    X: Any, job: Callable, token: str, store: BlockStore, block_id: tuple[int, ...] = ()
-) -> tuple[BlockStore, str]:
-    """Where the result of a block is kept; computed unless it was there.
+@dataclass(frozen=True)
+class _Search:
+    """The nearest of some nodes and their distances, side by side: single precision has room for their numbers."""
+
+    positions: np.ndarray
+    k: int
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """A row for each cell of a block."""
+        return np.hstack(nearest_landmarks(X, self.positions, self.k), dtype=np.float32, casting="same_kind")
+
+
+@dataclass(frozen=True)
+class _OfSearched:
+    """A function of the nearest nodes and their distances, of what a search gave."""
+
+    function: Callable
+
+    def __call__(self, searched: np.ndarray) -> Any:
+        """What the function gives for the cells of a block."""
+        indices, distances = np.hsplit(searched, 2)
+        return self.function(indices.astype(np.int32), distances)
+
+
+def _store_block(X: Any, job: Callable, token: str, store: BlockStore, block_id: tuple[int, ...]) -> str:
+    """The name under which the result of a block is kept; computed unless it was there.
 
     With the place of the block in names, no two tasks write the same result.
     """
     X = X if sp.issparse(X) else np.asarray(X)
     content = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    place = f"{block_id} {_digest(X.dtype.str, str(X.shape), *content)}"
-    name = _digest(token, place)
-    if isinstance(job, NearestNodes):
-        job = replace(job, place=place)
+    name = _digest(token, str(block_id), X.dtype.str, str(X.shape), *content)
     if store.find(name) is None:
         store.write(name, _applied(X, job))
-    return store, name
-
-
-def _read_block(store: BlockStore, name: str, dtype: Any) -> np.ndarray:
-    return store.read(name).astype(dtype, copy=False)
+    return name
 
 
 def _applied(X: Any, function: Callable):

@@ -90,7 +90,7 @@ def embedding(
     random_state
         Seed of the choice of landmarks.
     store
-        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
+        For a dask array: a zarr store for the nearest landmarks of each cell. An interrupted call resumes from it.
     n_jobs
         Number of threads; by default all. A dask array uses dask's workers instead.
     copy

@@ -59,7 +59,7 @@ def project(
     key_added
         Prefix of the fields that are read in the reference, and set in the new cells.
     store
-        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
+        For a dask array: a zarr store for the nearest landmarks of each cell. An interrupted call resumes from it.
     n_jobs
         Number of threads; by default all. A dask array uses dask's workers instead.
     copy

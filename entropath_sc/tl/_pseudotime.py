@@ -79,7 +79,7 @@ def pseudotime(
     key_added
         Prefix of the fields that are set, and of the graph that is read.
     store
-        For a dask array: a zarr store that keeps the result of each block. An interrupted call resumes from it.
+        For a dask array: a zarr store for the nearest landmarks of each cell. An interrupted call resumes from it.
     copy
         Return a copy instead of writing to `adata`.
 
