@@ -80,7 +80,7 @@ def test_agreement_is_the_mean_rank_correlation_of_path_weights():
     depths, alike = agreement(graph, 5.0)
     weights = []
     for depth in depths:
-        N = PathEnsemble.of(graph, depth).normalised().toarray()
+        N = PathEnsemble.of(graph, depth).normalised.toarray()
         weights.append(np.linalg.inv(np.eye(15) - N))
     for found, G in zip(alike, weights, strict=True):
         expected = np.mean([spearmanr(G[:, i], weights[2][:, i]).statistic for i in range(15)])

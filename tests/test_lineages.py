@@ -554,7 +554,13 @@ def test_parts_of_matrices_are_those_of_slices_and_products():
     links = (A != 0).astype(int)
     for least in (1, 3):
         expected = (links @ links).toarray()[A.nonzero()] >= least
-        np.testing.assert_array_equal(sparse.have_common(A, least), expected)
+        np.testing.assert_array_equal(sparse.have_common(A, least, np.ones(A.nnz, dtype=bool)), expected)
+        np.testing.assert_array_equal(sparse.have_common(A, least, A.data > 0.5), expected & (A.data > 0.5))
+    there = np.arange(60) % 3 > 0
+    last = nodes[there[nodes]]
+    expected = A[last][:, last].sum() / A[last][:, there].sum()
+    assert sparse.share_inside(A, last, there) == pytest.approx(expected)
+    assert sparse.share_inside(A, last[:0], there) == 0.0
 
 
 def test_ends_are_looked_for_in_the_part_with_the_root():

@@ -93,7 +93,7 @@ def agreement(graph: Graph, depth: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _system(graph: Graph, depth: float) -> sp.csr_array:
-    return sp.csr_array(sp.eye_array(graph.n_nodes) - PathEnsemble.of(graph, depth).normalised())
+    return sp.csr_array(sp.eye_array(graph.n_nodes) - PathEnsemble.of(graph, depth).normalised)
 
 
 def _factors(system: sp.csr_array, order: str) -> SuperLU:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,6 +30,9 @@ STEP_RANGE = 20.0
 # Numerical: beyond this cost of a step floats end.
 LARGEST_COST = 600.0
 
+# Numerical: how far passages may rise along a step before floats end; what rises more has next to no weight.
+LARGEST_RISE = 709.0
+
 # Numerical: nodes that paths longer than the range of floats are added up through.
 N_WAYPOINTS = 64
 
@@ -49,11 +52,20 @@ _ROWS = 64
 N_NOISE = 15
 
 
-def equalise(A: sp.csr_matrix) -> np.ndarray:
-    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling)."""
+def equalise(A: sp.csr_matrix, known: np.ndarray | None = None) -> np.ndarray:
+    """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling).
+
+    Factors that are ``known`` are taken if they do that.
+    """
+
+    def sums(s: np.ndarray) -> np.ndarray:
+        return s * (A @ s + SELF_AFFINITY * s)
+
+    if known is not None and np.abs(sums(known) - 1.0).max() <= TOLERANCE:
+        return known
     s = 1.0 / np.sqrt(np.asarray(A.sum(axis=1)).ravel() + SELF_AFFINITY)
     for _ in range(MOST_ITERATIONS):
-        row_sums = s * (A @ s + SELF_AFFINITY * s)
+        row_sums = sums(s)
         if np.abs(row_sums - 1.0).max() <= TOLERANCE:
             break
         s /= np.sqrt(row_sums)
@@ -91,7 +103,7 @@ class PathEnsemble:
     def of(cls, graph: Graph, depth: float) -> PathEnsemble:
         """The paths of a graph."""
         A, rows = graph.affinity, graph.rows
-        scale = equalise(A)
+        scale = equalise(A, graph.scale)
         unit = float(np.median(graph.lengths)) if len(graph.lengths) else 1.0
         B = in_blocks(lambda some: A.data[some] * scale[rows[some]] * scale[A.indices[some]], A.nnz)
         W = in_blocks(lambda some: B[some] * np.exp(-step_costs(graph.lengths[some], unit, depth)), A.nnz)
@@ -110,7 +122,7 @@ class PathEnsemble:
         weights = sp.csr_matrix((W.data * np.exp(-against), W.indices, W.indptr), shape=W.shape)
         return replace(self, weights=weights, forward=forward, against=against)
 
-    @property
+    @cached_property
     def rows(self) -> np.ndarray:
         """The node that each step starts from."""
         return np.repeat(np.arange(self.weights.shape[0]), np.diff(self.weights.indptr))
@@ -141,13 +153,11 @@ class PathEnsemble:
         """
         if self.forward is not None:
             return self._passages_along(targets)[0]
-        band, same = self.banded
-        place = np.argsort(band)
-        return _symmetric_passages(same.normalised(), same.degree, place[targets])[place]
+        return _symmetric_passages(self.normalised, self.degree, targets)
 
     def passages_to(self, sets: Sequence[np.ndarray]) -> np.ndarray:
         """First passages to each set of targets, as columns."""
-        _ = self.banded if self.forward is None else None  # once, and not in each thread
+        _ = self.normalised  # once, and not in each thread
         return np.column_stack(in_threads(self.first_passages, sets))
 
     def nearest(self, nodes: Sequence[int], among: np.ndarray, n: int) -> list[np.ndarray]:
@@ -156,7 +166,7 @@ class PathEnsemble:
         Paths through the nodes around it count, as far as :data:`AROUND` times as many to choose from are there.
         """
         plain, n = self.undirected, min(n, len(among))
-        N, wanted = plain.normalised(), np.isin(np.arange(len(self.degree)), among)
+        N, wanted = plain.normalised, np.isin(np.arange(len(self.degree)), among)
 
         def nearest_to(node: int) -> np.ndarray:
             outward = breadth_first_order(N, node, return_predecessors=False)
@@ -181,11 +191,11 @@ class PathEnsemble:
         """
         W, rows = self.weights, self.rows
         # Relative to all that leaves a node, in float64 still: outliers have next to nothing.
-        share = (B.data / np.asarray(B.sum(axis=1)).ravel()[rows]).astype(np.float32)
-        with np.errstate(divide="ignore"):  # of steps that cost more than floats hold
-            along = np.exp(np.log(W.data) + order[rows] - order[W.indices]) / self.degree[rows]
-        M = sp.csr_matrix((along.astype(np.float32), W.indices, W.indptr), shape=W.shape)
-        ratio = kept.astype(np.float32)  # to the weight of the paths among all nodes
+        total = np.asarray(B.sum(axis=1)).ravel()
+        share = in_blocks(lambda some: B.data[some] / total[rows[some]], B.nnz, np.float32)
+        M = sp.csr_matrix((in_blocks(self._arriving(order), W.nnz, np.float32), W.indices, W.indptr), shape=W.shape)
+        # To the weight of the paths among all nodes, with as many empty columns as products like.
+        ratio = np.pad(kept.astype(np.float32), ((0, 0), (0, -kept.shape[1] % 8)))
         leaving, after = np.empty_like(ratio), np.empty_like(ratio)
         product(sp.csr_matrix((share, B.indices, B.indptr), shape=B.shape), ratio, ratio, leaving)
         leaving = np.divide(1.0, leaving, out=np.zeros_like(ratio), where=leaving > np.finfo(np.float32).tiny)
@@ -194,7 +204,7 @@ class PathEnsemble:
             after[targets] = ratio[targets]
             ratio, after = after, ratio
         with np.errstate(divide="ignore"):
-            return order[:, None] - np.log(ratio)
+            return order[:, None] - np.log(ratio[:, : kept.shape[1]])
 
     def ordering(self, roots: np.ndarray) -> PathEnsemble:
         """The ensemble without arrows whose first passages to the roots are the order.
@@ -207,7 +217,7 @@ class PathEnsemble:
             return self
         along, plain = self.order_along_arrows(roots), self.undirected
         W, rows = plain.weights, self.rows
-        missing = np.abs(along[rows] - along[W.indices]) + np.log(plain.normalised().data)
+        missing = np.abs(along[rows] - along[W.indices]) + np.log(plain.normalised.data)
         weights = sp.csr_matrix((W.data * np.exp(-np.maximum(missing, 0.0)), W.indices, W.indptr), shape=W.shape)
         kept = np.bincount(rows, weights.data) / np.bincount(rows, W.data)
         return replace(plain, weights=weights, degree=self.degree * kept)
@@ -235,18 +245,28 @@ class PathEnsemble:
 
     def residual(self, passages: np.ndarray, targets: np.ndarray) -> float:
         """The largest relative error with which first passages solve their equation; infinite if not 0 on targets."""
-        rows = self.rows
         if passages[targets].any():
             return np.inf
-        with np.errstate(over="ignore", invalid="ignore"):  # of what are no passages
-            arriving = self.weights.data * np.exp(passages[rows] - passages[self.weights.indices])
-            sums = np.bincount(rows, arriving, minlength=len(passages)) / self.degree
-            return float(np.delete(np.abs(sums - 1.0), targets).max(initial=0.0))
+        with np.errstate(invalid="ignore"):  # of what are no passages
+            shares = in_blocks(self._arriving(passages), self.weights.nnz)
+            error = np.abs(np.bincount(self.rows, shares, minlength=len(passages)) - 1.0)
+            return float(np.delete(error, targets).max(initial=0.0))
+
+    def _arriving(self, passages: np.ndarray) -> Callable[[slice], np.ndarray]:
+        """Of some steps, the share that the paths which begin with it have in all paths from there to the targets."""
+        W, rows = self.weights, self.rows
+
+        def shares(some: slice) -> np.ndarray:
+            start = rows[some]
+            rise = np.minimum(passages[start] - passages[W.indices[some]], LARGEST_RISE)
+            return W.data[some] * np.exp(rise) / self.degree[start]
+
+        return shares
 
     def free_energies(self) -> np.ndarray:
         """D_ij = ½ log(G_ii G_jj) - log G_ij for all nodes, with G = (Δ - W)⁻¹: a metric that adds up through cuts."""
         order, same = self.banded  # so that the two halves of the nodes have few edges between them
-        G = (-same.normalised()).toarray()
+        G = (-same.normalised).toarray()
         G.flat[:: len(G) + 1] += 1.0
         invert(G)
         tiny, own = np.finfo(float).tiny, 0.5 * np.log(G.diagonal())
@@ -279,6 +299,7 @@ class PathEnsemble:
         moved = {"weights": rearranged(self.weights, band), "degree": self.degree[band], "scale": self.scale[band]}
         return band, replace(self, **moved, forward=None, against=None)
 
+    @cached_property
     def normalised(self) -> sp.csr_matrix:
         """Δ^-½ W Δ^-½: symmetric without arrows, and with eigenvalues below one."""
         W, root, rows = self.weights, 1.0 / np.sqrt(self.degree), self.rows
@@ -287,7 +308,7 @@ class PathEnsemble:
 
 
 def _symmetric_passages(N: sp.csr_matrix, degree: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """First passages without arrows, from what :meth:`PathEnsemble.normalised` gives."""
+    """First passages without arrows, from what :attr:`PathEnsemble.normalised` is."""
     half = 0.5 * np.log(degree)
     boundary = np.full(len(half), -np.inf)
     boundary[targets] = half[targets]  # of sqrt(Δ) f, which the symmetric system is in

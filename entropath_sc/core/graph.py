@@ -36,7 +36,8 @@ class Graph:
 
     ``affinity`` is symmetric with an empty diagonal, and ``lengths`` go with its stored values. ``nodes`` is None where
     each cell is a node; landmarks have positions, which cells are placed among. A directed graph has ``forward``: how
-    far each step goes along the arrows, below zero against them, as the cost that going back has.
+    far each step goes along the arrows, below zero against them, as the cost that going back has. ``scale`` are the
+    factors that equalise the affinity, where they are known.
     """
 
     affinity: sp.csr_matrix
@@ -44,6 +45,7 @@ class Graph:
     bridges: Bridges
     nodes: Nodes | None = None
     forward: np.ndarray | None = None
+    scale: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:

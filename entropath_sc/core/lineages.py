@@ -14,7 +14,7 @@ from .ensemble import PathEnsemble
 from .graph import Graph
 from .parallel import as_done
 from .progress import Report, silent
-from .sparse import have_common, merge_downward, rearranged, submatrix
+from .sparse import have_common, merge_downward, rearranged, share_inside, submatrix
 
 # Peaks meet along firm edges only: those with at least this fraction of an average edge's weight, between cells with
 # at least this many neighbours in common. Outliers, doublets and single false edges would join all peaks from above.
@@ -52,11 +52,10 @@ class Peaks:
 
 def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
     """The edges that branches may meet along, as a matrix of ones."""
-    A, rows = graph.affinity, graph.rows
-    weight = A.data * ensemble.scale[rows] * ensemble.scale[A.indices]
-    average = A.shape[0] / max(A.nnz, 1)
-    firm = (weight >= FIRM_WEIGHT * average) & have_common(A, FIRM_COMMON)
-    found = sp.csr_matrix((firm.astype(np.float32), A.indices.copy(), A.indptr.copy()), shape=A.shape)
+    B = ensemble.equalised(graph)
+    average = B.shape[0] / max(B.nnz, 1)
+    firm = have_common(B, FIRM_COMMON, B.data >= FIRM_WEIGHT * average)
+    found = sp.csr_matrix((firm.astype(np.float32), B.indices.copy(), B.indptr.copy()), shape=B.shape)
     found.eliminate_zeros()
     return found
 
@@ -82,7 +81,7 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     return Peaks(
         np.append(top, nodes[by_persistence]),
         np.append(np.inf, persistence[by_persistence]),
-        _share_inside(weights, last, there),
+        share_inside(weights, last, there),
         left_out,
     )
 
@@ -96,14 +95,6 @@ def _root_part(order: np.ndarray, part: np.ndarray, least: int) -> tuple[int, np
     size = np.where(part >= 0, sizes[part], 0)
     chosen = int(part[np.where(size >= min(2 * least, sizes.max()), order, np.inf).argmin()])
     return chosen, np.flatnonzero((part != chosen) & (size >= least))
-
-
-def _share_inside(weights: sp.csr_matrix, nodes: np.ndarray, there: np.ndarray) -> float:
-    """The share of the weight of the edges from some nodes, to nodes that are there, that stays among them."""
-    links = weights[nodes]
-    among = np.zeros(len(there), dtype=bool)
-    among[nodes] = True
-    return float(links.data[among[links.indices]].sum() / max(links.data[there[links.indices]].sum(), TINY))
 
 
 def most_nodes(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> np.ndarray:

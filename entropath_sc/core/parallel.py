@@ -79,9 +79,9 @@ def in_threads(function: Callable[[Any], R], items: Iterable[Any]) -> list[R]:
 _ENTRIES = 2**15
 
 
-def in_blocks(function: Callable[[slice], np.ndarray], n: int) -> np.ndarray:
+def in_blocks(function: Callable[[slice], np.ndarray], n: int, dtype: Any = np.float64) -> np.ndarray:
     """``n`` entries of an array, from a function that gives those of a slice."""
-    found = np.empty(n)
+    found = np.empty(n, dtype)
 
     def fill(some: slice) -> None:
         found[some] = function(some)

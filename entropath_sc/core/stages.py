@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import LinearOperator, bicgstab, cg
+from scipy.sparse.linalg import LinearOperator, bicgstab
 
 from .parallel import on_one_blas_thread
 from .sparse import submatrix
@@ -14,6 +15,8 @@ from .sparse import submatrix
 TRUST = 1e-6
 RESIDUAL = 1e-14
 MOST_STEPS = 20_000
+# Steps between two chances to interrupt.
+_AT_ONCE = 100
 NOT_FINITE = "The weights of paths cannot be computed: the graph has weights that are not finite."
 
 
@@ -23,28 +26,121 @@ def solve_in_stages(N: sp.csr_matrix, log_f: np.ndarray) -> np.ndarray:
 
     N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown.
     """
-    log_f = log_f.copy()
-    unknown = np.isneginf(log_f)
-    guess, guess_shift = np.zeros_like(log_f), 0.0
-    while unknown.any():
-        rows = np.flatnonzero(unknown)
-        # The known nodes next to unknown ones are the boundary.
-        edge = np.where((N @ unknown.astype(np.float64) > 0) & ~unknown, log_f, -np.inf)
-        shift = edge.max()
-        b = (N @ np.exp(edge - shift))[rows]
-        shift, b = shift + np.log(b.max()), b / b.max()
-        inner = submatrix(N, rows)
-        system = LinearOperator(inner.shape, matvec=lambda v, M=inner: v - M @ v, dtype=np.float64)
-        # What the last stage found here is about right, unless it is beyond its precision.
-        with np.errstate(over="ignore", invalid="ignore"):
-            start = guess[rows] * np.exp(guess_shift - shift)
-            is_better = np.linalg.norm(b - system @ start) < np.linalg.norm(b)
-        f, _ = cg(system, b, start if is_better else None, rtol=RESIDUAL, maxiter=MOST_STEPS)
-        kept = _kept(f)
-        log_f[rows[kept]] = np.log(f[kept]) + shift
-        unknown[rows[kept]] = False
-        guess[rows], guess_shift = f, shift
-    return log_f
+    outward, level = _outward(N.indptr, N.indices, np.isfinite(log_f))
+    if len(outward) < len(log_f):
+        raise ArithmeticError(NOT_FINITE)
+    N, solved = submatrix(N, outward), log_f[outward]
+    rows = np.flatnonzero(np.isneginf(solved))
+    f, unit = np.zeros_like(solved), 0.0
+    while len(rows):
+        f, unit = _stage(N, level, solved, rows, f, unit)
+        kept = _kept(f[rows])
+        solved[rows[kept]] = np.log(f[rows[kept]]) + unit
+        f[rows[kept]] = 0.0
+        rows = rows[~kept]
+    found = np.empty_like(solved)
+    found[outward] = solved
+    return found
+
+
+def _stage(
+    N: sp.csr_matrix, level: np.ndarray, log_f: np.ndarray, rows: np.ndarray, guess: np.ndarray, guess_unit: float
+) -> tuple[np.ndarray, float]:
+    """f in the unknown rows and 0 elsewhere, relative to the largest inflow, and the log of that.
+
+    The rows are in the order of their level: how many steps they are from where f was given.
+    """
+    n_within = np.searchsorted(level[rows], np.arange(level[-1] + 2), side="right")
+    near = rows[: n_within[level[np.isfinite(log_f)][-1] + 1]]
+    b, unit = _inflow(N.indptr, N.indices, N.data, log_f, near)
+    unit, b = unit + np.log(b.max()), b / b.max()
+    # What the last stage found here is about right, as far as it was precise.
+    with np.errstate(over="ignore", invalid="ignore"):
+        f = np.where(guess > RESIDUAL * guess.max(), guess * np.exp(guess_unit - unit), 0.0)
+        r = np.zeros_like(f)
+        r[rows] = (N @ f - f)[rows]
+    r[near] += b
+    size, target = float(r @ r), RESIDUAL**2 * (b @ b)
+    if not size < b @ b:
+        f, r, size = np.zeros_like(f), np.zeros_like(f), float(b @ b)
+        r[near] = b
+    # A step leads to the next level at the most. So far, all is zero beyond the last level where there is something.
+    p, last = r.copy(), level[np.flatnonzero((f != 0) | (r != 0))[-1]]
+    for first in range(last + 1, last + 1 + MOST_STEPS, _AT_ONCE):
+        within = n_within[np.minimum(np.arange(first, first + _AT_ONCE), level[-1])]
+        size = _conjugate_gradients(N.indptr, N.indices, N.data, rows, within, f, r, p, size, target)
+        if not size > target:
+            break
+    return f, unit
+
+
+@numba.njit(nogil=True, cache=True)
+def _outward(indptr, indices, known):
+    """All nodes by the number of steps from the known ones, and that number."""
+    order, level = np.empty(len(known), dtype=np.int64), np.full(len(known), -1, dtype=np.int32)
+    n = 0
+    for i in range(len(known)):
+        if known[i]:
+            order[n], level[i] = i, 0
+            n += 1
+    at = 0
+    while at < n:
+        i = order[at]
+        for k in range(indptr[i], indptr[i + 1]):
+            j = indices[k]
+            if level[j] < 0:
+                order[n], level[j] = j, level[i] + 1
+                n += 1
+        at += 1
+    return order[:n], level[order[:n]]
+
+
+@numba.njit(nogil=True, cache=True)
+def _inflow(indptr, indices, data, log_f, rows):
+    """Σ N_ij f_j over the known nodes j for some rows i, and the log of the unit that it is in: the largest f_j."""
+    largest = -np.inf
+    for i in rows:
+        for at in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            largest = max(largest, log_f[np.uint32(indices[at])])
+    inflow = np.zeros(len(rows))
+    for place in range(len(rows)):
+        i = rows[place]
+        for at in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            known = log_f[np.uint32(indices[at])]
+            if known > -np.inf:
+                inflow[place] += data[at] * np.exp(known - largest)
+    return inflow, largest
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _conjugate_gradients(indptr, indices, data, rows, within, x, r, p, size, target):
+    """Steps towards x = N x + b in some rows, in place; step k changes the first ``within[k]`` of them.
+
+    ``r`` is what is missing, ``p`` the direction, and ``size`` the squared length of r, which is returned.
+    """
+    q = np.empty(len(rows))
+    for n in within:
+        if not size > target:
+            break
+        along = 0.0
+        for m in range(n):
+            i = rows[m]
+            total = 0.0
+            # Unsigned, as numba would look at the sign of each index.
+            for at in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+                total += data[at] * p[np.uint32(indices[at])]
+            q[m] = p[i] - total
+            along += p[i] * q[m]
+        before, size = size, 0.0
+        for m in range(n):
+            i = rows[m]
+            x[i] += before / along * p[i]
+            r[i] -= before / along * q[m]
+            size += r[i] * r[i]
+        for m in range(n):
+            i = rows[m]
+            p[i] = r[i] + size / before * p[i]
+    return size
 
 
 @on_one_blas_thread

@@ -178,7 +178,8 @@ def make_graph(
         "bridges": graph.bridges.pairs,
         "bridge_lengths": graph.bridges.lengths,
     }
-    A, scale, mass, walk, arrows = graph.affinity, equalise(graph.affinity), None, None, None
+    graph = replace(graph, scale=equalise(graph.affinity))
+    A, scale, mass, walk, arrows = graph.affinity, graph.scale, None, None, None
     if source.direction is not None:
         graph = replace(graph, forward=source.direction.forward(graph, X))
         arrows = sp.csr_matrix((graph.forward, A.indices, A.indptr), shape=A.shape)
@@ -306,7 +307,9 @@ def cell_graph(
             )
         bridges = Bridges(*(np.asarray(part[name]) for name in ("component_sizes", "bridges", "bridge_lengths")))
         arrows = sp.csr_matrix(adata.obsp[keys.direction]).data if keys.direction in adata.obsp else None
-        return CellGraph(Graph(A, sp.csr_matrix(adata.obsp[keys.lengths]).data, bridges, forward=arrows), params)
+        lengths = sp.csr_matrix(adata.obsp[keys.lengths]).data
+        scale = np.asarray(adata.obsm[keys.scales])[:, 1] if keys.scales in adata.obsm else None
+        return CellGraph(Graph(A, lengths, bridges, forward=arrows, scale=scale), params)
     extra: dict[str, Any] = {"preset": preset, "random_state": random_state, "automatic": True}
     disconnected, transitions = "bridge", False
     if asked is not None:
