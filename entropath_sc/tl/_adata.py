@@ -11,13 +11,18 @@ import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
 from scanpy import logging as logg
+from sklearn.utils import gen_batches
 
 from .._keys import DEFAULT_KEY, FOLLOWING, PARTS, STEPS, Keys
 from ..core.cells import Cells as CellsInMemory
 from ..core.frame import Frame
+from ..core.parallel import in_threads
 from ..core.progress import Report
 from ._blocks import BlockedCells, is_lazy
 from ._checks import check_count, check_key, warn
+
+# Rows at a time, whose temporary arrays fit into the cache.
+_BLOCK = 16_384
 
 Cells = str | Sequence[str] | tuple[str, str]
 
@@ -148,7 +153,7 @@ def representation(
     X = as_floats(X, name)[:, :n_pcs]
     if X.shape[1] == 0:
         raise ValueError(f"{name!r} has no columns. Name another representation with `use_rep=`.")
-    if not np.isfinite(X).all():
+    if not all(in_threads(lambda some: np.isfinite(X[some]).all(), gen_batches(len(X), _BLOCK))):
         bad = int((~np.isfinite(X).all(axis=1)).sum())
         raise ValueError(f"{name!r} holds NaN or inf in {bad} of {X.shape[0]} cells. Remove them, or compute it again.")
     return X, name

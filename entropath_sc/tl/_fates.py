@@ -96,7 +96,8 @@ def fates(
                 "The forward walk is one of cells, and landmarks carried this pseudotime. Run "
                 "`sc.pp.neighbors(adata)` and `ep.tl.pseudotime(adata, root=...)` without `n_landmarks`."
             )
-        ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in names]
+        # As an array: numpy looks for attributes of a series, and pandas makes a table of all barcodes to answer.
+        ends = [ordered.nodes_of(np.flatnonzero((states == name).to_numpy())) for name in names]
         passages = ordered.passages_to(ends, adata.obsm.get(keys.passages))
         at_root = passages_from(passages, ordered.roots)
         on_cells = np.asarray(graph.carry(passages, ordered.nodes.cells, keys.passages))
@@ -126,14 +127,16 @@ def fate_fields(
 ) -> Fields:
     """The fields that follow from passages to each state, of a reference's own cells or of new ones."""
 
-    def found(some: slice) -> tuple[np.ndarray, ...]:
-        probability = lineages.fates(passages[some], at_root, prior)
-        membership = probability / prior
-        membership /= membership.max(axis=1, keepdims=True)
-        return probability, membership, lineages.plasticity(probability)
+    probability, membership = np.empty(passages.shape), np.empty(passages.shape)
+    plasticity = np.empty(len(passages))
 
-    blocks = in_threads(found, gen_batches(len(passages), _BLOCK))
-    probability, membership, plasticity = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    def fill(some: slice) -> None:
+        probability[some] = lineages.fates(passages[some], at_root, prior)
+        relative = probability[some] / prior
+        membership[some] = relative / relative.max(axis=1, keepdims=True)
+        plasticity[some] = lineages.plasticity(probability[some])
+
+    in_threads(fill, gen_batches(len(passages), _BLOCK))
     tables = {keys.fates: probability, keys.membership: membership, keys.passages: passages}
     obsm = {name: pd.DataFrame(values, index=cells, columns=names) for name, values in tables.items()}
     return Fields(obs={keys.plasticity: plasticity}, obsm=obsm)

@@ -83,7 +83,7 @@ def stability(
         if keys.terminal in adata.obs and adata.obs[keys.terminal].notna().any():
             states = read_terminal(adata, keys)
             tips = states.cat.categories.to_numpy(dtype=object)
-            ends = [ordered.nodes_of(np.flatnonzero(states == name)) for name in tips]
+            ends = [ordered.nodes_of(np.flatnonzero((states == name).to_numpy())) for name in tips]
             passages = ordered.ensemble.passages_to(ends)
             tree, advanced = grow(passages, ordered.roots, ends, ordered.peaks.left_out)
             branch = tree.place(advanced)
