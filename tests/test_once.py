@@ -109,3 +109,34 @@ def test_any_changed_number_changes_the_mark_of_its_row():
     changed[:20] = -X[:20]
     assert not (_marks.mark_rows(X) == _marks.mark_rows(changed)).any()
     assert len(np.unique(np.append(_marks.mark_rows(X), _marks.mark_rows(changed)))) == 800
+
+
+def test_any_change_of_an_array_changes_its_fingerprint():
+    values = np.random.default_rng(0).normal(size=70)
+    swapped, moved = values.copy(), values.copy()
+    swapped[[3, 60]] = swapped[[60, 3]]
+    moved[3], moved[4] = np.nextafter(moved[3], np.inf), np.nextafter(moved[4], -np.inf)
+    last = np.append(values[:-1], 0.0)
+    different = [
+        values,
+        swapped,
+        moved,
+        last,
+        values[:-1],
+        values[:0],
+        values.reshape(7, 10),
+        values.astype(np.float32),
+    ]
+    assert len({_marks.fingerprint(some) for some in different}) == len(different)
+    assert _marks.fingerprint(values, swapped) != _marks.fingerprint(swapped, values)
+
+
+def test_numbers_are_recognised_in_any_order_and_only_those():
+    values = np.random.default_rng(0).random(9000)
+    mark = _marks.fingerprint_in_any_order(values)
+    assert _marks.fingerprint_in_any_order(np.random.default_rng(1).permutation(values)) == mark
+    moved, twice = values.copy(), values.copy()
+    moved[3], moved[4] = np.nextafter(moved[3], np.inf), np.nextafter(moved[4], -np.inf)
+    twice[0] = twice[1]
+    for other in (moved, twice, values[1:], values[:0]):
+        assert _marks.fingerprint_in_any_order(other) != mark
