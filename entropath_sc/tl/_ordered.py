@@ -139,8 +139,8 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     # Solving again would take most of the time of what follows.
     if not _are_passages(ordering, order, at):
         raise ValueError(
-            f"adata.obs[{keys.potential!r}] was made with other neighbours or cells. Run "
-            "`ep.tl.pseudotime(adata, root=...)` again."
+            f"adata.obs[{keys.potential!r}] was made with other neighbours or cells, or landmarks carried it and cells "
+            "are in another order now. Run `ep.tl.pseudotime(adata, root=...)` again."
         )
     return Ordered(nodes, settings, ensemble, ordering, order.astype(np.float64), at)
 

@@ -177,9 +177,10 @@ def _found(
         return {}
     ends = find_ends(ordered.ensemble, roots, peaks, n_states)
     if n_states is not None and len(ends.nodes) < n_states:
+        there = "1 peak" if len(ends.nodes) == 1 else f"{len(ends.nodes)} peaks"
         raise ValueError(
-            f"n_states={n_states}, but the pseudotime has only so many peaks: {len(ends.nodes)}. Ask for fewer, or "
-            "name cells by hand: `terminal={'name': barcode}`."
+            f"n_states={n_states}, but the pseudotime has only {there}. Ask for fewer states, or name cells by hand: "
+            "`terminal={'name': barcode}`."
         )
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
