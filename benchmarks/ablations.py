@@ -21,8 +21,9 @@ from tqdm import tqdm
 
 import entropath_sc as ep
 from entropath_sc.core import layout as layouts
-from entropath_sc.core.ensemble import PathEnsemble, step_costs, without_own_noise
+from entropath_sc.core.ensemble import PathEnsemble, step_costs
 from entropath_sc.core.graph import Graph, graph_of_cells
+from entropath_sc.core.layout import without_own_noise
 from entropath_sc.core.neighbors import knn_distances
 from entropath_sc.core.perron import perron_pair
 from entropath_sc.core.pipeline import DEFAULT, N_NEIGHBORS, Settings

@@ -193,7 +193,8 @@ def pancreas() -> None:
 def rows(seeds: range) -> pd.DataFrame:
     """Geodesics of noisy flows in maps of the direct dissimilarity, of distances between its rows, and half way."""
     from entropath_sc.core import layout
-    from entropath_sc.core.ensemble import PathEnsemble, without_own_noise
+    from entropath_sc.core.ensemble import PathEnsemble
+    from entropath_sc.core.layout import without_own_noise
     from entropath_sc.tl._graphs import cell_graph, find_source
 
     found = []

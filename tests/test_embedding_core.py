@@ -22,10 +22,10 @@ from entropath_sc.core.depth import (
     find_knee,
     von_neumann_entropy,
 )
-from entropath_sc.core.ensemble import PathEnsemble, without_own_noise
+from entropath_sc.core.ensemble import PathEnsemble
 from entropath_sc.core.graph import graph_of_cells
 from entropath_sc.core.landmarks import RULES, choose, compressed_graph, joined_graph
-from entropath_sc.core.layout import classical, smacof
+from entropath_sc.core.layout import classical, smacof, without_own_noise
 from entropath_sc.core.neighbors import knn_distances
 from entropath_sc.core.nodes import N_JOINED, REACH, SMALLEST_WEIGHT, Interpolator, Nodes, SoftAssignment
 from entropath_sc.core.paper import singular_values

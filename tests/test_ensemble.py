@@ -12,9 +12,10 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.stats import spearmanr
 
 import entropath_sc as ep
-from entropath_sc.core.ensemble import PathEnsemble, equalise, without_own_noise
+from entropath_sc.core.ensemble import PathEnsemble, equalise
 from entropath_sc.core.graph import Bridges, Graph, graph_of_cells
 from entropath_sc.core.kernel import Kernel
+from entropath_sc.core.layout import without_own_noise
 from entropath_sc.core.neighbors import knn_distances
 from entropath_sc.core.new_cells import PassagesOfNeighbors
 from entropath_sc.core.perron import perron_pair

@@ -47,10 +47,6 @@ N_RELAXED = 16
 # Rows of a matrix that a thread takes at a time, so that temporary arrays fit into the cache.
 _ROWS = 64
 
-# Over how many nearest nodes a node's own noise is averaged. Not varied; that half of it is taken off was compared with
-# none and with all of it on marrow and on generated manifolds of seed 100.
-N_NOISE = 15
-
 
 def equalise(A: sp.csr_matrix, known: np.ndarray | None = None) -> np.ndarray:
     """Factors s such that the rows of s_i (A_ij + δ_ij) s_j sum to one (symmetric Sinkhorn scaling).
@@ -332,25 +328,3 @@ def _through_waypoints(D: np.ndarray, beyond: np.ndarray) -> np.ndarray:
     found = dijkstra(steps.maximum(steps.T), indices=np.unique(ends))[np.searchsorted(np.unique(ends), ends), others]
     D[ends, others] = D[others, ends] = np.where(np.isfinite(found), found, D[ends, others])
     return D
-
-
-def without_own_noise(D: np.ndarray) -> np.ndarray:
-    """D_ij - ½(o_i + o_j), at least 0, with o the mean dissimilarity of a node to its nearest ones.
-
-    What sets a node apart from its own neighbourhood is mostly noise, and is in all its dissimilarities alike.
-    """
-    k = min(N_NOISE, len(D) - 1)
-    reduced = np.empty_like(D)
-
-    def noise(some: slice) -> np.ndarray:
-        # The zero on the diagonal is among the smallest.
-        return 0.5 * np.partition(D[some], k, axis=1)[:, : k + 1].sum(axis=1) / max(k, 1)
-
-    own = np.concatenate(in_threads(noise, gen_batches(len(D), _ROWS)))
-
-    def reduce(some: slice) -> None:
-        np.maximum(D[some] - own[some, None] - own[None, :], 0.0, out=reduced[some])
-
-    in_threads(reduce, gen_batches(len(D), _ROWS))
-    np.fill_diagonal(reduced, 0.0)
-    return reduced

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
+from sklearn.utils import gen_batches
 
-from .parallel import on_one_blas_thread, over_rows, serialized
+from .parallel import in_threads, on_one_blas_thread, over_rows, serialized
 from .progress import Report, silent
 
 SOLVERS = ("metric", "classical")
@@ -17,8 +18,36 @@ MAX_ITERATIONS = 3000
 # Numerical: up to here all eigenvectors are found at once. Of a few points alike, an iteration has no start.
 DENSE = 20
 
+# Over how many nearest nodes a node's own noise is averaged. Not varied; that half of it is taken off was compared with
+# none and with all of it on marrow and on generated manifolds of seed 100.
+N_NOISE = 15
+# Rows that a thread takes at a time, so that temporary arrays fit into the cache.
+_ROWS = 64
+
 # Float32 runs of this length are summed before they join a float64 total: fast, and exact to about 1e-6.
 _RUN = 256
+
+
+def without_own_noise(D: np.ndarray) -> np.ndarray:
+    """D_ij - ½(o_i + o_j), at least 0, with o the mean dissimilarity of a node to its nearest ones.
+
+    What sets a node apart from its own neighbourhood is mostly noise, and is in all its dissimilarities alike.
+    """
+    k = min(N_NOISE, len(D) - 1)
+    reduced = np.empty_like(D)
+
+    def noise(some: slice) -> np.ndarray:
+        # The zero on the diagonal is among the smallest.
+        return 0.5 * np.partition(D[some], k, axis=1)[:, : k + 1].sum(axis=1) / max(k, 1)
+
+    own = np.concatenate(in_threads(noise, gen_batches(len(D), _ROWS)))
+
+    def reduce(some: slice) -> None:
+        np.maximum(D[some] - own[some, None] - own[None, :], 0.0, out=reduced[some])
+
+    in_threads(reduce, gen_batches(len(D), _ROWS))
+    np.fill_diagonal(reduced, 0.0)
+    return reduced
 
 
 @dataclass(frozen=True)

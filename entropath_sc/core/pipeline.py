@@ -13,7 +13,7 @@ from . import layout as layouts
 from . import paper
 from .cells import Cells
 from .depth import Knee, agreement
-from .ensemble import PathEnsemble, without_own_noise
+from .ensemble import PathEnsemble
 from .graph import Graph
 from .landmarks import Landmarks, choose, compressed_graph, joined_graph, knn_graph
 from .nodes import Nodes, SoftAssignment
@@ -110,7 +110,7 @@ def dissimilarities(graph: Graph, settings: Settings) -> tuple[np.ndarray, Diagn
     # Arrows say in which order cells come, not how far apart they are: on a cycle, all are equally far there and back.
     graph = graph.undirected
     D = PathEnsemble.of(graph, depth).free_energies()
-    return without_own_noise(D), Diagnostics(depth, *agreement(graph, depth))
+    return layouts.without_own_noise(D), Diagnostics(depth, *agreement(graph, depth))
 
 
 def embed(

@@ -10,9 +10,9 @@ from scipy.stats import spearmanr
 
 from . import lineages
 from .branches import Tree, grow, passages_from
-from .ensemble import PathEnsemble, without_own_noise
+from .ensemble import PathEnsemble
 from .graph import Graph
-from .layout import smacof
+from .layout import smacof, without_own_noise
 from .parallel import as_done
 from .pipeline import scaled
 from .progress import Report, silent

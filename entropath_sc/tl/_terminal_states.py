@@ -179,8 +179,7 @@ def _found(
     if n_states is not None and len(ends.nodes) < n_states:
         there = "1 peak" if len(ends.nodes) == 1 else f"{len(ends.nodes)} peaks"
         raise ValueError(
-            f"n_states={n_states}, but the pseudotime has only {there}. Ask for fewer states, or name cells by hand: "
-            "`terminal={'name': barcode}`."
+            f"n_states={n_states}, but the pseudotime has only {there}. Ask for fewer, or name cells with `terminal=`."
         )
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     branch = tree.place(advanced)
