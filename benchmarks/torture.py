@@ -1,12 +1,11 @@
-"""Kill, interrupt and starve the package, and look at what is left.
+"""Kill and starve the command line, and look at what is left.
 
-    python benchmarks/torture.py --kills 50 --interrupts 200
+    python benchmarks/torture.py --kills 50
 
 Out-of-core jobs are killed (SIGKILL) at random times: the process itself, or one of three workers of a `distributed`
-cluster, after which the job goes on with the others or fails. Tools in memory are interrupted at random times by a
-signal, and at random lines of the package. Commands meet a full disk and a folder that cannot be written. After each,
-the input must have the same bytes, an object all of its old fields or all of its new ones, and the same call must then
-give what an undisturbed one gives. Exits with 1 where one does not.
+cluster, after which the job goes on with the others or fails. Commands meet a full disk and a folder that cannot be
+written. After each, the input must have the same bytes, and the same call must then give what an undisturbed one gives.
+Exits with 1 where one does not. `interrupts.py` does the same to the tools in memory.
 """
 
 from __future__ import annotations
@@ -29,22 +28,19 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import anndata as ad
 import numpy as np
-import scipy.sparse as sp
 import zarr
 
-import entropath_sc as ep
 from entropath_sc.cli import main as command
 from entropath_sc.tl import _blocks
 
 N_CELLS, N_COLUMNS, BLOCK = 3_000, 20, 250
 # A call that hangs ends the script, with a traceback.
 LONGEST_CALL = 300
-PACKAGES = tuple(str(Path(module.__file__).parent) for module in (ep, ad))
 COLUMNS = ("what", "tried", "hit", "input changed", "half written", "wrong afterwards")
 
 BLOCKS = ("--out-of-core",)
@@ -234,119 +230,9 @@ def starve(jobs: Jobs, kind: str) -> Counter:
     return found
 
 
-def state(adata: ad.AnnData) -> dict[str, str]:
-    """A digest of each field."""
-    fields = {
-        f"{place}/{name}": value for place in ("obs", "obsm", "obsp") for name, value in getattr(adata, place).items()
-    }
-    return {"X": fingerprint(adata.X), "uns": fingerprint(adata.uns)} | {k: fingerprint(v) for k, v in fields.items()}
-
-
-def fingerprint(value) -> str:
-    if isinstance(value, dict):
-        return repr([(name, fingerprint(part)) for name, part in sorted(value.items())])
-    if sp.issparse(value):
-        return repr([fingerprint(part) for part in (value.data, value.indices, value.indptr)])
-    value = np.asarray(value)
-    return hashlib.blake2b(value.tobytes() if value.dtype != object else repr(value.tolist()).encode()).hexdigest()
-
-
-def tools() -> dict[str, tuple[ad.AnnData, Callable[[ad.AnnData], None], list[ad.AnnData]]]:
-    """Of each tool, an object with older results, the call, and what else it reads."""
-    adata = ep.datasets.branching(n_cells=400, n_genes=100)
-    root = adata.uns["root"]
-    ep.tl.merw_graph(adata, use_rep="X_pca", n_neighbors=10)
-    ep.tl.embedding(adata, n_landmarks=150, depth=4)
-    ep.tl.pseudotime(adata, root=root, depth=4)
-    reference, new = adata[::2].copy(), adata[1::2].copy()
-    ep.tl.embedding(reference)
-    ep.tl.pseudotime(reference, root=reference.obs_names[0])
-    return {
-        "merw_graph": (adata, lambda a: ep.tl.merw_graph(a, use_rep="X_pca", n_neighbors=15), []),
-        "embedding": (adata, lambda a: ep.tl.embedding(a, n_landmarks=150, depth=10), []),
-        "pseudotime": (adata, lambda a: ep.tl.pseudotime(a, root=root, depth=10), []),
-        "project": (new, lambda a: ep.tl.project(a, reference, labels="branch"), [reference]),
-    }
-
-
-def _interrupt(*_) -> None:
-    raise KeyboardInterrupt
-
-
-class Lines:
-    """Counts the lines of the package and of anndata that run; raises an interrupt at one of them."""
-
-    def __init__(self, at: int | None = None) -> None:
-        self.count, self.at = 0, at
-
-    def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(PACKAGES):
-            return None
-        if event == "line":
-            self.count += 1
-            if self.count == self.at:
-                raise KeyboardInterrupt
-        return self
-
-    def run(self, call: Callable[[], None]) -> None:
-        sys.settrace(self)
-        try:
-            call()
-        finally:
-            sys.settrace(None)
-
-
-def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
-    base, call, read = tool
-    before, others = state(base), [state(other) for other in read]
-    fresh = base.copy()
-    call(fresh)
-    after, again, lines = state(fresh), base.copy(), Lines()
-    began = time.perf_counter()
-    call(again)
-    seconds = time.perf_counter() - began
-    traced = base.copy()
-    lines.run(lambda: call(traced))
-    assert state(again) == after, f"{name}: two calls differ"
-
-    def by_time(adata: ad.AnnData) -> None:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 1.05 * seconds))
-        try:
-            call(adata)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def by_line(adata: ad.AnnData) -> None:
-        Lines(random.randint(1, lines.count)).run(lambda: call(adata))
-
-    signal.signal(signal.SIGALRM, _interrupt)
-    for how, disturbed in (("signal", by_time), ("line", by_line)):
-        found: Counter = Counter()
-        while found["hit"] < n:
-            faulthandler.dump_traceback_later(LONGEST_CALL, exit=True)
-            adata = base.copy()
-            found["tried"] += 1
-            try:
-                disturbed(adata)
-            except KeyboardInterrupt:
-                found["hit"] += 1
-            now = state(adata)
-            if now not in (before, after):
-                found["half written"] += 1
-                changed = sorted(field for field in before.keys() | now.keys() if before.get(field) != now.get(field))
-                missing = sorted(field for field in after if after[field] != now.get(field))
-                print(f"{name}: new are {changed}, old are {missing}", file=sys.stderr)
-            found["input changed"] += [state(other) for other in read] != others
-            call(adata)
-            found["wrong afterwards"] += state(adata) != after
-        faulthandler.cancel_dump_traceback_later()
-        yield f"interrupt by {how}, {name}", found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50, help="half of processes, half of workers")
-    parser.add_argument("--interrupts", type=int, default=200, help="of each tool, by signals and by lines")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--child", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -356,10 +242,8 @@ def main() -> int:
         print("ready", flush=True)
         return command(job(*options.child, *BLOCKS))
     random.seed(options.seed)
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     with tempfile.TemporaryDirectory() as folder:
-        failed = sum(told(what, found) for what, found in tried(options, Path(folder)))
-    return int(failed > 0)
+        return report(tried(options, Path(folder)))
 
 
 def tried(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Counter]]:
@@ -368,16 +252,16 @@ def tried(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Coun
         yield kind, starve(jobs, kind)
     yield "kill of the process", kill_processes(jobs, -(-options.kills // 2))
     yield "kill of a worker", kill_workers(jobs, options.kills // 2)
-    # Last, as an interrupt by line can come where no signal does, such as between the end of a `with` and its exit, and
-    # leave a lock to this thread.
-    for name, tool in tools().items():
-        yield from interrupt(name, tool, options.interrupts)
 
 
-def told(what: str, found: Counter) -> int:
-    """Print a row of the table; how much is wrong in it."""
-    print(f"| {what} | {' | '.join(str(found[column]) for column in COLUMNS[1:])} |", flush=True)
-    return sum(found[column] for column in COLUMNS[3:])
+def report(found: Iterator[tuple[str, Counter]]) -> int:
+    """Print a row for each way to disturb; 1 where something was wrong."""
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    wrong = 0
+    for what, counts in found:
+        print(f"| {what} | {' | '.join(str(counts[column]) for column in COLUMNS[1:])} |", flush=True)
+        wrong += sum(counts[column] for column in COLUMNS[3:])
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -9,9 +11,13 @@ import time
 
 import numpy as np
 import pytest
+import scanpy as sc
+from numba import types
+from numba.core.registry import CPUDispatcher
 from threadpoolctl import threadpool_info
 
 import entropath_sc as ep
+from entropath_sc import core
 from entropath_sc.core import parallel
 from entropath_sc.core.parallel import in_threads, thread_pools
 from entropath_sc.tl._checks import all_threads, threads
@@ -166,3 +172,22 @@ def test_an_interrupt_ends_the_threads():
     """However often, and wherever it hits: no thread is left, and the next call works."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTS], capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) > 100
+
+
+def test_no_compiled_function_of_the_core_returns_an_array():
+    """Numba calls Python to return an array, and Ctrl-C would be a SystemError there instead of an interrupt."""
+    adata = ep.datasets.branching(n_cells=300, n_genes=100)
+    sc.pp.neighbors(adata)
+    ep.tl.embedding(adata, n_landmarks=100)
+    ep.tl.pseudotime(adata, root=adata.uns["root"])
+    ep.tl.terminal_states(adata, n_resamples=2)
+    compiled = [
+        (name, signature.return_type)
+        for module in pkgutil.iter_modules(core.__path__)
+        for name, function in vars(importlib.import_module(f"entropath_sc.core.{module.name}")).items()
+        if isinstance(function, CPUDispatcher)
+        for signature in function.nopython_signatures
+    ]
+    assert {"_inside", "_merge_downward", "_conjugate_gradients", "_select"} <= {name for name, _ in compiled}
+    returned = [(name, part) for name, found in compiled for part in getattr(found, "types", [found])]
+    assert [name for name, part in returned if isinstance(part, types.Array)] == []

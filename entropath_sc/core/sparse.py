@@ -13,27 +13,26 @@ def submatrix(M: sp.csr_matrix, nodes: np.ndarray) -> sp.csr_matrix:
     """The rows and columns of some nodes, in rising order."""
     place = np.full(M.shape[0], -1, dtype=M.indices.dtype)
     place[nodes] = np.arange(len(nodes), dtype=place.dtype)
-    indptr, columns, values = _inside(M.indptr, M.indices, M.data, place, nodes)
-    return sp.csr_matrix((values, columns, indptr), shape=(len(nodes), len(nodes)))
+    # Each entry is written, and only kept ones move on to the next place: the last one needs a place too.
+    most = int((M.indptr[nodes + 1] - M.indptr[nodes]).sum()) + 1
+    indptr = np.zeros(len(nodes) + 1, dtype=M.indptr.dtype)
+    columns, values = np.empty(most, dtype=M.indices.dtype), np.empty(most, dtype=M.data.dtype)
+    n = _inside(M.indptr, M.indices, M.data, place, nodes, indptr, columns, values)
+    return sp.csr_matrix((values[:n], columns[:n], indptr), shape=(len(nodes), len(nodes)))
 
 
+# Compiled functions fill arrays that they are given. To return an array, numba calls Python, where a waiting Ctrl-C
+# would come as an error of numba's.
 @numba.njit(nogil=True, cache=True)
-def _inside(indptr, indices, data, place, nodes):
-    """The beginnings of the rows, the columns of the kept entries, and their values."""
-    counts = np.zeros(len(nodes) + 1, dtype=indptr.dtype)
-    for i in range(len(nodes)):
-        n = 0
-        for at in range(indptr[nodes[i]], indptr[nodes[i] + 1]):
-            n += place[indices[at]] >= 0
-        counts[i + 1] = counts[i] + n
-    # One place more than needed: each entry is written, and only kept ones move on to the next place.
-    columns, values = np.empty(counts[-1] + 1, dtype=indices.dtype), np.empty(counts[-1] + 1, dtype=data.dtype)
+def _inside(indptr, indices, data, place, nodes, beginnings, columns, values):
+    """The beginnings of the rows, the columns of the kept entries, and their values; how many these are."""
     n = 0
-    for node in nodes:
-        for at in range(indptr[node], indptr[node + 1]):
-            columns[n], values[n] = place[indices[at]], data[at]
+    for i in range(len(nodes)):
+        for at in range(np.uint64(indptr[nodes[i]]), np.uint64(indptr[nodes[i] + 1])):
+            columns[n], values[n] = place[np.uint32(indices[at])], data[at]
             n += columns[n] >= 0
-    return counts, columns[:n], values[:n]
+        beginnings[i + 1] = n
+    return n
 
 
 def rearranged(M: sp.csr_matrix, order: np.ndarray) -> sp.csr_matrix:
@@ -77,15 +76,16 @@ def merge_downward(
     - for each time two large parts met, the first node of the later one;
     - and the node where they met.
     """
-    return _merge_downward(M.indptr, M.indices, downward, least)
+    n = M.shape[0]
+    part, first, lower, met = np.full(n, -1), np.arange(n), np.empty(n, np.int64), np.empty(n, np.int64)
+    n_met = _merge_downward(M.indptr, M.indices, downward, least, part, first, lower, met)
+    return part, first, lower[:n_met], met[:n_met]
 
 
 @numba.njit(nogil=True, cache=True)
-def _merge_downward(indptr, indices, downward, least):
+def _merge_downward(indptr, indices, downward, least, part, first, lower, met):
     n = len(indptr) - 1
-    parent, first = np.full(n, -1, np.int32), np.arange(n, dtype=np.int32)
-    size, place = np.zeros(n, np.int32), np.empty(n, np.int32)
-    lower, met = np.empty(n, np.int64), np.empty(n, np.int64)
+    parent, size, place = np.full(n, -1, np.int32), np.zeros(n, np.int32), np.empty(n, np.int32)
     above = np.empty(n, np.uint32)
     n_met = 0
     for at in range(len(downward)):
@@ -124,14 +124,13 @@ def _merge_downward(indptr, indices, downward, least):
             size[one] += size[other]
             root = one
         size[root] += 1
-    part = np.full(n, -1)
     for x in downward:
         root = np.int64(x)
         while parent[root] != root:
             parent[root] = parent[parent[root]]
             root = np.int64(parent[root])
         part[x] = root
-    return part, first, lower[:n_met], met[:n_met]
+    return n_met
 
 
 def product(M: sp.csr_matrix, factors: np.ndarray, X: np.ndarray, out: np.ndarray) -> None:

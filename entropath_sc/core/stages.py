@@ -26,10 +26,12 @@ def solve_in_stages(N: sp.csr_matrix, log_f: np.ndarray) -> np.ndarray:
 
     N is symmetric and non-negative, the graph connected, and I - N positive definite where f is unknown.
     """
-    outward, level = _outward(N.indptr, N.indices, np.isfinite(log_f))
-    if len(outward) < len(log_f):
+    known = np.flatnonzero(np.isfinite(log_f))
+    outward, level = np.empty(len(log_f), dtype=np.int64), np.full(len(log_f), -1)
+    outward[: len(known)], level[known] = known, 0
+    if _go_outward(N.indptr, N.indices, outward, level, len(known)) < len(log_f):
         raise ArithmeticError(NOT_FINITE)
-    N, solved = submatrix(N, outward), log_f[outward]
+    N, solved, level = submatrix(N, outward), log_f[outward], level[outward]
     rows = np.flatnonzero(np.isneginf(solved))
     f, unit = np.zeros_like(solved), 0.0
     while len(rows):
@@ -52,7 +54,8 @@ def _stage(
     """
     n_within = np.searchsorted(level[rows], np.arange(level[-1] + 2), side="right")
     near = rows[: n_within[level[np.isfinite(log_f)][-1] + 1]]
-    b, unit = _inflow(N.indptr, N.indices, N.data, log_f, near)
+    b = np.zeros(len(near))
+    unit = _inflow(N.indptr, N.indices, N.data, log_f, near, b)
     unit, b = unit + np.log(b.max()), b / b.max()
     # What the last stage found here is about right, as far as it was precise.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,14 +78,8 @@ def _stage(
 
 
 @numba.njit(nogil=True, cache=True)
-def _outward(indptr, indices, known):
-    """All nodes by the number of steps from the known ones, and that number."""
-    order, level = np.empty(len(known), dtype=np.int64), np.full(len(known), -1, dtype=np.int32)
-    n = 0
-    for i in range(len(known)):
-        if known[i]:
-            order[n], level[i] = i, 0
-            n += 1
+def _go_outward(indptr, indices, order, level, n):
+    """From the first ``n`` nodes of the order, whose level is 0, on to their neighbours; how many nodes are reached."""
     at = 0
     while at < n:
         i = order[at]
@@ -92,24 +89,23 @@ def _outward(indptr, indices, known):
                 order[n], level[j] = j, level[i] + 1
                 n += 1
         at += 1
-    return order[:n], level[order[:n]]
+    return n
 
 
 @numba.njit(nogil=True, cache=True)
-def _inflow(indptr, indices, data, log_f, rows):
-    """Σ N_ij f_j over the known nodes j for some rows i, and the log of the unit that it is in: the largest f_j."""
+def _inflow(indptr, indices, data, log_f, rows, inflow):
+    """Add up N_ij f_j over the known nodes j for some rows i; the log of the unit that it is in: the largest f_j."""
     largest = -np.inf
     for i in rows:
         for at in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             largest = max(largest, log_f[np.uint32(indices[at])])
-    inflow = np.zeros(len(rows))
     for place in range(len(rows)):
         i = rows[place]
         for at in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             known = log_f[np.uint32(indices[at])]
             if known > -np.inf:
                 inflow[place] += data[at] * np.exp(known - largest)
-    return inflow, largest
+    return largest
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
