@@ -1,9 +1,10 @@
 """Where the time goes at several sizes, against the limits of the machine. Writes docs/profile.md.
 
-    python benchmarks/time_spent.py [--cells 3000 50000 1000000 10000000] [--repeats 3] [--no-page]
+    python benchmarks/time_spent.py [--cells 3000 50000 1000000 10000000] [--joined 3000 50000] [--repeats 3]
 
 Each size runs in a process of its own, first on 9,000 cells (which compiles what there is to compile). Seconds are of
-processor time on one thread, the least of the repeats: other programs change them little.
+processor time on one thread, the least of the repeats: other programs change them little. Cells are without neighbours,
+and of the sizes in ``--joined`` on the graph of scanpy's neighbours too, which is not timed.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ PARTS = {
     "choice of landmarks": ["core.pipeline.choose"],
     "nearest landmarks of all cells": ["core.cells.Nodes.nearest"],
     "graph among landmarks": ["core.nodes.SoftAssignment.__call__", "core.pipeline.compressed_graph"],
-    "graph of cells": ["tl._nodes.cell_graph"],
+    "graph of cells": ["tl._nodes.cell_graph", "tl._merw_graph.make_graph"],
+    "neighbours, read": ["tl._graphs.neighbor_distances"],
+    "weights of paths": ["core.pipeline.PathEnsemble.of", "core.pipeline.PathEnsemble.residual"],
     "free energies": ["core.ensemble.PathEnsemble.free_energies"],
     "diagnosis of the depth": ["core.pipeline.agreement"],
     "metric scaling": ["core.layout.classical", "core.layout.smacof"],
     "first passages": ["core.ensemble.PathEnsemble.first_passages", "core.ensemble.PathEnsemble.nearest"],
     "orders of resamples": ["core.ensemble.PathEnsemble.relaxed"],
-    "peaks": ["core.lineages.find_peaks", "tl._ordered.find_peaks"],
+    "peaks": ["core.lineages.find_peaks", "tl._ordered.find_peaks", "tl._ordered.firm_edges"],
     "placing cells": ["core.nodes.Interpolator.__call__"],
 }
-TOOLS = ("embedding", "pseudotime", "terminal_states", "fates")
+TOOLS = ("merw_graph", "embedding", "pseudotime", "terminal_states", "fates")
 SEARCH = "nearest landmarks of all cells"
 
 
@@ -95,9 +98,11 @@ def limits() -> dict[str, float]:
     return found
 
 
-def child(n_cells: int, repeats: int) -> None:
+def child(n_cells: int, repeats: int, joined: bool) -> None:
     """Run all tools on one size, and print a line of JSON."""
     warnings.filterwarnings("ignore")
+    import scanpy as sc
+
     import entropath_sc as ep
 
     clock = Clock()
@@ -105,25 +110,33 @@ def child(n_cells: int, repeats: int) -> None:
         for where in functions:
             clock.watch(row, where)
 
-    def run(X: np.ndarray) -> dict[str, float]:
+    def cells_of(X: np.ndarray):
         adata = annotated(X)
+        if joined:
+            sc.pp.neighbors(adata, use_rep="X_pca", method="gauss")  # only distances are read
+        return adata
+
+    def run(base) -> dict[str, float]:
+        adata = base.copy() if joined else base
         clock.spent = {}
-        for tool in TOOLS:
+        for tool in TOOLS if joined else TOOLS[1:]:
             before, began = sum(clock.spent.values()), time.process_time()
             getattr(ep.tl, tool)(adata, **({"root": "cell_0"} if tool == "pseudotime" else {}))
             rest = time.process_time() - began - (sum(clock.spent.values()) - before)
             clock.spent[f"rest of `{tool}`"] = rest
         return clock.spent
 
-    run(cells(9000))
+    run(cells_of(cells(9000)))
     X = many_cells(n_cells)
-    runs = [run(X) for _ in range(repeats)]
+    base = cells_of(X) if joined else None
+    runs = [run(base if joined else cells_of(X)) for _ in range(repeats)]
     least = min(runs, key=lambda spent: sum(spent.values()))
     print("RESULT" + json.dumps(least))
 
 
-def measure(n_cells: int, repeats: int) -> dict[str, float]:
+def measure(n_cells: int, repeats: int, joined: bool) -> dict[str, float]:
     command = [sys.executable, __file__, "--one", str(n_cells), "--repeats", str(repeats)]
+    command += ["--joined", str(n_cells)] if joined else ["--joined"]
     # Parts that run at the same time cannot be told apart, so there is one thread.
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NUMBA_NUM_THREADS": "1"})
     if done.returncode:
@@ -131,8 +144,8 @@ def measure(n_cells: int, repeats: int) -> dict[str, float]:
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))[len("RESULT") :])
 
 
-def table(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list[str]:
-    """A row a part, a column a size; then the search against the matrix product that it contains."""
+def table(found: dict[int, dict[str, float]]) -> list[str]:
+    """A row a part, a column a size."""
     rows = [*PARTS, *(f"rest of `{tool}`" for tool in TOOLS)]
     lines = ["| processor seconds | " + " | ".join(f"{n:,} cells" for n in found) + " |", "|---|" + "---|" * len(found)]
     for row in rows:
@@ -140,15 +153,17 @@ def table(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list
         if max(values) >= 0.005:
             lines.append(f"| {row} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
     lines.append("| all | " + " | ".join(f"{sum(spent.values()):.2f}" for spent in found.values()) + " |")
-    lines.append(
-        "| microseconds a cell | " + " | ".join(f"{sum(s.values()) / n * 1e6:.0f}" for n, s in found.items()) + " |"
-    )
+    each = (sum(spent.values()) / n * 1e6 for n, spent in found.items())
+    return [*lines, "| microseconds a cell | " + " | ".join(f"{spent:.1f}" for spent in each) + " |"]
+
+
+def against(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list[str]:
+    """The largest parts against the matrix product that they contain."""
     largest = max(found)
     product = 2e-9 * largest * N_LANDMARKS * (N_PCS + 1)
     rate = product / found[largest][SEARCH]
     inverse = 4e-9 * N_LANDMARKS**3 / 3
-    lines += [
-        "",
+    return [
         f"One core of this machine multiplies matrices at {machine['single']:.0f} GFLOPS in single and "
         f"{machine['double']:.0f} in double precision, and copies {machine['bandwidth']:.1f} GB/s. "
         f"It has {os.cpu_count()} cores.",
@@ -160,7 +175,6 @@ def table(found: dict[int, dict[str, float]], machine: dict[str, float]) -> list
         f"{inverse / machine['double']:.2f} s at the rate of the product. With its zeros, and with logarithms, it "
         f"takes {found[largest]['free energies']:.2f} s.",
     ]
-    return lines
 
 
 TEXT = """# Where the time goes
@@ -174,6 +188,13 @@ diagnosis, the scaling and the placing of cells use all cores; the rest uses one
 
 {table}
 
+{against}
+
+Most data have neighbours, and each cell is a node of their graph. Landmarks then carry the coordinates only. After
+`sc.pp.neighbors`, which is not part of it:
+
+{joined}
+
 ## What the rows are
 
 - *Nearest landmarks* compares every cell with all 2,000 landmarks. It is exact. It grows with the number of cells, and
@@ -182,6 +203,8 @@ diagnosis, the scaling and the placing of cells use all cores; the rest uses one
   they take most of the time of a few thousand cells.
 - *Free energies* come from the inverse of a matrix. It is fast where the graph falls into two halves with few edges
   between them, as a trajectory does. In a cloud of cells it takes several times as long.
+- *First passages* solve one sparse system for the pseudotime, and one for each end that may be a terminal state.
+- *Weights of paths* are those of their steps. By them a stored pseudotime is checked, too.
 - *Orders of resamples* and *peaks* tell how often a terminal state is found again in samples of the cells.
 - *Marks* are checksums of the positions. By them the tools notice that positions have changed.
 - *Diagnosis of the depth* is not needed for coordinates: it is the curve of `ep.pl.depth`.
@@ -213,21 +236,28 @@ about a third of a second longer than the next (`python benchmarks/start.py`).
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, nargs="+", default=[3_000, 50_000, 1_000_000, 10_000_000])
+    parser.add_argument("--joined", type=int, nargs="*", default=[3_000, 50_000], help="with neighbours")
     parser.add_argument("--repeats", type=int, default=3, help="of up to a million cells; more run once")
     parser.add_argument("--no-page", action="store_true", help="only print the table")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        child(options.one, options.repeats)
+        child(options.one, options.repeats, joined=bool(options.joined))
         return
-    found = {}
-    for n in options.cells:
-        print(f"{n:,} cells ...", file=sys.stderr, flush=True)
-        found[n] = measure(n, options.repeats if n <= 1_000_000 else 1)
-    lines = table(found, limits())
-    print("\n".join(lines))
+    found: dict[bool, dict[int, dict[str, float]]] = {False: {}, True: {}}
+    for joined, sizes in ((False, options.cells), (True, options.joined)):
+        for n in sizes:
+            print(f"{n:,} cells{' with neighbours' if joined else ''} ...", file=sys.stderr, flush=True)
+            found[joined][n] = measure(n, options.repeats if n <= 1_000_000 else 1, joined)
+    parts = {
+        "table": table(found[False]),
+        "against": against(found[False], limits()),
+        "joined": table(found[True]) if found[True] else [],
+    }
+    parts = {name: "\n".join(lines) for name, lines in parts.items()}
+    print(*parts.values(), sep="\n\n")
     if not options.no_page:
-        PAGE.write_text(TEXT.format(table="\n".join(lines)))
+        PAGE.write_text(TEXT.format(**parts))
 
 
 if __name__ == "__main__":
