@@ -106,6 +106,25 @@ def test_calls_from_several_threads_leave_blas_as_it_was(cells):
     np.testing.assert_array_equal(found[1], found[None])
 
 
+@pytest.mark.skipif(all_threads() < 2, reason="needs two threads")
+def test_a_thread_gives_back_what_blas_had_before_although_another_set_it_first():
+    before, limited, ended = blas_threads(), threading.Event(), threading.Event()
+
+    def last() -> None:
+        with thread_pools().limit(limits=1, user_api="blas"):
+            limited.set()
+            ended.wait()
+
+    thread = threading.Thread(target=last)
+    with thread_pools().limit(limits=1, user_api="blas"):
+        thread.start()
+        limited.wait()
+    assert set(blas_threads()) == {1}
+    ended.set()
+    thread.join()
+    assert blas_threads() == before
+
+
 def test_first_calls_from_several_threads_share_the_limits(monkeypatch):
     monkeypatch.setattr(parallel, "_found", [])
     barrier, found = threading.Barrier(8), []
@@ -166,6 +185,14 @@ def test_threads_are_limited_while_it_lasts_and_errors_and_order_kept():
         with pytest.raises(ValueError, match="one of them"):
             parallel.in_threads(fails, range(500))
         assert len(done) < 500  # what had not begun was left
+
+
+def test_functions_in_threads_share_the_threads_that_are_allowed(monkeypatch):
+    monkeypatch.setattr(parallel, "all_threads", lambda: 8)
+    for allowed, n_items, share in ((8, 2, 4), (4, 3, 1), (2, 5, 1), (1, 5, 1)):
+        with parallel.use_threads(allowed):
+            assert in_threads(lambda _: parallel.n_threads(), range(n_items)) == [share] * n_items
+            assert parallel.n_threads() == allowed
 
 
 def test_an_interrupt_ends_the_threads():

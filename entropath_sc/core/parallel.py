@@ -94,7 +94,7 @@ def as_done(function: Callable[[Any], R], items: Iterable[Any]) -> Iterator[R]:
     """The same, one after the other as they come; what has not begun by an interrupt is not done any more."""
     items = list(items)
     n_workers = min(n_threads(), len(items))
-    # BLAS may ignore a limit that is set in a thread which it did not have before.
+    # One limit for all of them: each thread would otherwise set and reset its own.
     with thread_pools().limit(limits=1, user_api="blas"):
         yield from _Workers(function, items).results(n_workers) if n_workers > 1 else map(function, items)
 
@@ -115,10 +115,11 @@ class _Workers:
     def results(self, n_workers: int) -> Iterator[R]:
         """Of the items, in their order; an error of one is raised here."""
         ended: list[Any] = []
+        share = max(n_threads() // n_workers, 1)  # for threads that a function starts in its turn
         try:
             for _ in range(n_workers):
                 end = _taken()
-                threading.Thread(target=self._work, args=(end,), daemon=True).start()
+                threading.Thread(target=self._work, args=(end, share), daemon=True).start()
                 ended.append(end)
             for i, done in enumerate(self._done):
                 done.acquire()
@@ -131,7 +132,8 @@ class _Workers:
             for end in ended:
                 end.acquire()
 
-    def _work(self, end: Any) -> None:
+    def _work(self, end: Any, share: int) -> None:
+        _limit.n_threads = share
         try:
             for i in self._next:
                 if self._stopped:
@@ -182,7 +184,11 @@ class ThreadPools:
     def _apply(self) -> None:
         for library, before in zip(self._libraries, self._before, strict=True):
             limits = (n for n, api in self._limits if api in (None, library.user_api))
+            # Newer versions of threadpoolctl let one thread set OpenBLAS, and ignore all others. The lock does better.
+            let_go = getattr(library, "clear_controlling_thread", lambda force: None)
+            let_go(force=True)
             library.set_num_threads(min(limits, default=before))
+            let_go(force=True)
 
 
 # Two threads that make their first call at the same time must not get two of them, which would undo each other.
