@@ -131,11 +131,12 @@ def interrupt(name: str, tool, n: int) -> Iterator[tuple[str, Counter]]:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 1.05 * seconds))
         try:
-            call(adata)
-        except KeyboardInterrupt:
+            try:
+                call(adata)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:  # also one that came just after the call
             found["hit"] += 1
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
         look(adata, found)
         call(adata)
         found["wrong afterwards"] += state(adata) != after

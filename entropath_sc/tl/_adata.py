@@ -234,9 +234,10 @@ def cell_indices(adata: AnnData, cells: Cells, name: str) -> np.ndarray:
     if isinstance(cells, tuple) and len(cells) == 2 and unknown == barcodes:
         raise KeyError(f"{name}: there is no column adata.obs[{cells[0]!r}]; there is {named(adata.obs.columns)}.")
     if unknown:
+        on_command_line = {"--root": "barcodes, or pass --root-label COLUMN CATEGORY", "--terminal": "barcodes"}
+        ways = on_command_line.get(name, "a barcode, a list of barcodes, or ('obs column', 'category')")
         raise KeyError(
-            f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. "
-            "Give a barcode, a list of barcodes, or ('obs column', 'category')."
+            f"{name}: {unknown[0]!r} is not in adata.obs_names, which look like {adata.obs_names[0]!r}. Give {ways}."
         )
     if len(found) > len(barcodes):
         raise ValueError(f"{name}: a barcode names several cells. Run `adata.obs_names_make_unique()` first.")
