@@ -59,7 +59,7 @@ def representation_of(group, use_rep: str):
     from anndata.experimental import read_elem_lazy
 
     place = group if use_rep == "X" else group["obsm"] if "obsm" in group else {}
-    if use_rep not in place:
+    if use_rep not in place or _is_empty(place[use_rep]):
         there = named(group["obsm"] if "obsm" in group else ())
         raise KeyError(
             f"There is no {use_rep!r} in the store; obsm holds {there}. Name one with --use-rep. If X holds counts, "
@@ -81,7 +81,7 @@ def counts_of(group):
     """A dask array of the counts in X, in blocks of whole rows that memory holds whatever the number of genes."""
     from anndata.experimental import read_elem_lazy
 
-    if "X" not in group:
+    if "X" not in group or _is_empty(group["X"]):
         raise KeyError(NO_X)
     node = group["X"]
     if node.attrs.get("encoding-type") == "csc_matrix":
@@ -92,6 +92,11 @@ def counts_of(group):
     per_cell = max(node["data"].shape[0] / max(n_cells, 1), 1) if hasattr(node, "keys") else n_genes
     n_rows = int(np.clip(COUNTS_AT_ONCE // per_cell, 1, n_cells))
     return read_elem_lazy(node, chunks=(n_rows, int(n_genes)))
+
+
+def _is_empty(node) -> bool:
+    """Whether something is stored as nothing, as some versions of anndata do where there is no X."""
+    return node.attrs.get("encoding-type") == "null"
 
 
 def _dense(X) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.integrate import trapezoid
 
 import entropath_sc as ep
 
@@ -112,7 +113,7 @@ def test_him_is_one_for_the_same_tree_and_as_on_paper_for_others(load):
 
     w = np.linspace(0, 200, 2_000_001)
     squares = (density(w, [0.0, 1.0]) - density(w, [0.5, np.sqrt(0.75)])) ** 2
-    apart = np.trapezoid(squares, w)
+    apart = trapezoid(squares, w)
     hamming = (2 * (0.5 - 0.25) + 2 * 0.25) / 6
     assert trees.him(edge, line) == pytest.approx(1 - np.sqrt(0.5 * (hamming**2 + apart)), abs=1e-4)
     deeper = trees.Tree([*fork.edges, ("A", "C"), ("A", "D")], np.array([2.0, 3.0, 4.0, 3.0, 3.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -119,7 +120,8 @@ class _Workers:
         try:
             for _ in range(n_workers):
                 end = _taken()
-                threading.Thread(target=self._work, args=(end, share), daemon=True).start()
+                # The start of a threading.Thread waits for it, and an interrupt there can be a RuntimeError.
+                _thread.start_new_thread(self._work, (end, share))
                 ended.append(end)
             for i, done in enumerate(self._done):
                 done.acquire()
