@@ -576,6 +576,52 @@ def test_ends_are_looked_for_in_the_part_with_the_root():
     assert alone.nodes.tolist() == peaks.nodes.tolist()
 
 
+def test_ends_are_looked_for_beyond_cells_that_wait_around_the_root():
+    """They are joined to each other alone, so that the order has no direction among them; if nowhere, none is found."""
+    small, arms = branched(10, (12, 8))
+    waiting = np.ones((8, 8)) - np.eye(8)
+    A = sp.block_diag([small, waiting]).tocsr()
+    order = np.concatenate([50 + steps_from_root(small), np.append(np.linspace(0.2, 0.1, 7), 0.0)])
+    peaks = lineages.find_peaks(order, A, A, least=3)
+    assert peaks.has_direction
+    assert peaks.nodes.tolist() == [arms[0][-1], arms[1][-1]]
+    assert peaks.before.tolist() == list(range(30, 38))
+    assert not len(peaks.left_out)
+    cloud = sp.block_diag([np.ones((9, 9)) - np.eye(9), waiting]).tocsr()
+    nowhere = lineages.find_peaks(np.append(np.linspace(2, 1, 9), order[30:]), cloud, cloud, least=3)
+    assert not nowhere.has_direction
+    assert nowhere.left_out.tolist() == list(range(9))
+    assert not len(nowhere.before)
+
+
+@pytest.mark.parametrize("n_copies", [15, 30])
+def test_copies_of_the_root_leave_the_terminal_states_as_they_are(n_copies):
+    adata = ep.datasets.branching(n_cells=600)
+    ep.tl.pseudotime(adata, root=adata.uns["root"])
+    ep.tl.terminal_states(adata, groupby="branch")
+    at_root = adata.obs_names.get_loc(adata.uns["root"])
+    copies = ad.AnnData(obs=pd.DataFrame(index=[f"copy {i}" for i in range(n_copies)]))
+    copies.obsm["X_pca"] = np.repeat(adata.obsm["X_pca"][[at_root]], n_copies, axis=0)
+    more = ad.concat([ad.AnnData(obs=adata.obs[["branch"]], obsm={"X_pca": adata.obsm["X_pca"]}), copies], join="outer")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The neighbour graph has 2 components")
+        ep.tl.pseudotime(more, root=adata.uns["root"])
+    with pytest.warns(UserWarning, match=f"cells around it, {n_copies + 1} in all, have no firm link"):
+        ep.tl.terminal_states(more, groupby="branch")
+    found, before = (some.uns["entropath"]["terminal_states"] for some in (more, adata))
+    assert found.index.tolist() == before.index.tolist()
+    assert found["cell"].tolist() == before["cell"].tolist()
+    assert (found["found_again"] == 1).all()
+
+
+def test_all_cells_as_roots_have_no_terminal_state():
+    adata = ep.datasets.branching(n_cells=300)
+    ep.tl.pseudotime(adata, root=adata.obs_names.tolist())
+    with pytest.warns(UserWarning, match="has no direction"):
+        ep.tl.terminal_states(adata)
+    assert adata.uns["entropath"]["terminal_states"].empty
+
+
 def test_cells_that_are_left_out_are_counted():
     adata = ep.datasets.branching(n_cells=900, random_state=3)
     away = (adata.obs["branch"] == "fate A").to_numpy()
@@ -584,7 +630,7 @@ def test_cells_that_are_left_out_are_counted():
         ep.tl.merw_graph(adata)
     root = adata.obs[away]["time"].idxmin()
     ep.tl.pseudotime(adata, root=root)
-    with pytest.warns(UserWarning, match=f"{(~away).sum()} of 900 cells have no firm link"):
+    with pytest.warns(UserWarning, match=f"{(~away).sum()} of 900 cells, in groups of 10 and more, have no firm link"):
         ep.tl.terminal_states(adata, groupby="branch", n_resamples=0)
     assert adata.uns["entropath"]["terminal_states"].index.tolist() == ["fate A"]
 

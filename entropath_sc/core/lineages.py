@@ -36,18 +36,20 @@ class Peaks:
     ``persistence`` is how far each rises above the place where it meets a higher one; the highest has infinity.
     ``inside`` is the share of the weight of the last nodes' edges that stays among them; the last nodes are those above
     half way from the median to the highest peak. In a cloud less than half of it does: the order has no direction.
-    ``left_out`` are the nodes of other parts that are large enough for an end.
+    ``left_out`` are the nodes of other parts that are large enough for an end, and ``before`` those of the root's own
+    part, where that is another one.
     """
 
     nodes: np.ndarray
     persistence: np.ndarray
     inside: float
     left_out: np.ndarray
+    before: np.ndarray
 
     @property
     def has_direction(self) -> bool:
         """Whether more of the last nodes' edges stay among them than leave them."""
-        return self.inside > 0.5
+        return _has_direction(self.inside)
 
 
 def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
@@ -63,38 +65,54 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
 def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
     """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
-    Nodes where the order is infinite are not there.
+    Where the root stands alone, or among nodes without a direction, as cells do that wait to begin, the peaks are those
+    of the first larger part that the order reaches and that has one. Nodes where the order is infinite are not there.
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far the last nodes stand alone.
     """
     there = np.isfinite(order)
     downward = np.argsort(np.where(there, -order, np.inf), kind="stable")[: np.count_nonzero(there)]
     part, peak, lower, heights = merge_downward(firm, downward, least)
-    chosen, left_out = _root_part(order, part, least)
-    inside = part == chosen
+    size = np.where(there, np.bincount(part[there], minlength=len(part))[part], 0)
+    chosen, share = _part_with_direction(order, part, size, peak, weights, least)
     rise = order[lower] - order[heights]
-    rising = inside[lower] & (rise > 0)  # roots are all alike, and no peaks
+    rising = (part[lower] == chosen) & (rise > 0)  # roots are all alike, and no peaks
     nodes, persistence = lower[rising], rise[rising]
     by_persistence = np.lexsort((nodes, -persistence))
-    top = peak[chosen]
-    last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[top])))
+    elsewhere, before = there & (part != chosen), part == part[order.argmin()]
     return Peaks(
-        np.append(top, nodes[by_persistence]),
+        np.append(peak[chosen], nodes[by_persistence]),
         np.append(np.inf, persistence[by_persistence]),
-        share_inside(weights, last, there),
-        left_out,
+        share,
+        np.flatnonzero(elsewhere & ~before & (size >= least)),
+        np.flatnonzero(elsewhere & before),
     )
 
 
-def _root_part(order: np.ndarray, part: np.ndarray, least: int) -> tuple[int, np.ndarray]:
-    """The part with the root, and the nodes of other parts that have at least ``least``; -1 is no part.
+def _part_with_direction(
+    order: np.ndarray, part: np.ndarray, size: np.ndarray, peak: np.ndarray, weights: sp.csr_matrix, least: int
+) -> tuple[int, float]:
+    """The part that peaks are looked for in, and the share of the links of its last nodes that stay among these.
 
-    Where the root stands alone, or nearly so, it is the first larger part that the order reaches.
+    Parts come in the order in which they are reached from the root, each larger than the one before. The first is
+    large enough for two ends, unless none is. Where none has a direction, it is the first. ``size`` is that of the part
+    of each node, and ``peak`` the first node of each part.
     """
-    sizes = np.bincount(part[part >= 0], minlength=len(part))
-    size = np.where(part >= 0, sizes[part], 0)
-    chosen = int(part[np.where(size >= min(2 * least, sizes.max()), order, np.inf).argmin()])
-    return chosen, np.flatnonzero((part != chosen) & (size >= least))
+    tried, largest = [], size.max()
+    enough = min(2 * least, largest)
+    while enough <= largest:
+        chosen = int(part[np.where(size >= enough, order, np.inf).argmin()])
+        inside = part == chosen
+        last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[peak[chosen]])))
+        tried.append((chosen, share_inside(weights, last, size > 0)))
+        if _has_direction(tried[-1][1]):
+            return tried[-1]
+        enough = int(size[inside][0]) + 1
+    return tried[0]
+
+
+def _has_direction(inside: float) -> bool:
+    return inside > 0.5
 
 
 def most_nodes(graph: Graph, roots: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..core.lineages import Peaks, find_peaks, firm_edges
 from ..core.pipeline import Settings, root_in
 from ..core.progress import Report
 from ._adata import Cells, cell_indices, is_category
-from ._checks import settings_for
+from ._checks import settings_for, warn
 from ._nodes import NodeGraph, node_graph
 
 # The largest relative error with which a stored potential may solve the equations of the present graph: rounding.
@@ -152,6 +152,23 @@ def _are_passages(ensemble: PathEnsemble, values: np.ndarray, targets: np.ndarra
     # Single precision of a long order is coarse; half precision would let any values pass.
     rounding = min(4 * float(np.finfo(values.dtype).eps) * float(np.abs(values).max()), MOST_ROUNDING)
     return ensemble.residual(values.astype(np.float64), targets) <= SAME_ORDER + rounding
+
+
+def warn_of_parts(ordered: Ordered) -> None:
+    """Say which cells are in other parts than the one with the terminal states."""
+    at, peaks = ordered.on_cells(np.arange(len(ordered.order))), ordered.peaks
+    if len(peaks.before) >= END_CELLS:
+        warn(
+            f"The root and other cells around it, {np.isin(at, peaks.before).sum()} in all, have no firm link to the "
+            "others, and no order among them. Terminal states are looked for in the part that the pseudotime reaches "
+            "next."
+        )
+    if (apart := np.isin(at, peaks.left_out)).any():
+        warn(
+            f"{apart.sum()} of {len(apart)} cells, in groups of {END_CELLS} and more, have no firm link to the part "
+            "where terminal states are looked for. Their fates mean little: analyse them alone, with a root of their "
+            "own."
+        )
 
 
 def read_terminal(adata: AnnData, keys: Keys) -> pd.Series:

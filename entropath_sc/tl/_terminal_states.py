@@ -16,7 +16,7 @@ from ..core.lineages import find_ends, recovery
 from ..core.progress import Report
 from ._adata import Cells, Fields, check_object, group_labels, keys_for, named, without_following, write
 from ._checks import check_count, check_flags, warn
-from ._ordered import Ordered, read_ordered
+from ._ordered import Ordered, read_ordered, warn_of_parts
 from ._progress import finished, progress
 from ._tree import TRUNK, tree_tables
 
@@ -161,12 +161,7 @@ def _found(
     """The states that are there, or ``n_states`` of them, by name."""
     graph, roots = ordered.nodes.graph, ordered.roots
     firm, peaks = ordered.firm, ordered.peaks
-    if (apart := np.isin(ordered.on_cells(np.arange(len(ordered.order))), peaks.left_out)).any():
-        warn(
-            f"{apart.sum()} of {len(apart)} cells have no firm link to the part with the root. Terminal states are "
-            "looked for in that part only, and fates of the others mean little: analyse them alone, with a root of "
-            "their own."
-        )
+    warn_of_parts(ordered)
     if n_states == 0:
         return {}
     if n_states is None and not peaks.has_direction:
@@ -226,8 +221,8 @@ def _add(
         )
     if np.isin(nodes, ordered.peaks.left_out).any():
         warn(
-            f"{name!r} has no firm link to the part with the root. Its branch and its fates mean little, and those of "
-            "the other states may suffer: leave it out, or analyse its cells alone."
+            f"{name!r} has no firm link to the part where states are looked for. Its branch and its fates mean little, "
+            "and those of the other states may suffer: leave it out, or analyse its cells alone."
         )
     states[name] = given
 

@@ -30,7 +30,7 @@ def tree_tables(
     at = np.append(ordered.roots[0], last)
     cells = ordered.cells_of(at)
     # Noise of single cells does not turn a branch around: it ends where it began, or later.
-    first = np.delete(ordered.order, ordered.roots).min()
+    first = np.delete(ordered.order, ordered.roots).min(initial=ordered.order.max())
     begin, end, time = np.empty(n_branches), np.empty(n_branches), pseudotime[cells]
     for b, parent in enumerate(tree.parents):
         begin[b] = first if parent < 0 else end[parent]
