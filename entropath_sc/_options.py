@@ -25,7 +25,7 @@ The input needs a PCA (obsm/X_pca, or another representation named by --use-rep)
 never changed, and the output appears under its name only when it is complete.
 
 limits: By default all of the input is in memory, with --preprocess its counts two or three times (8 bytes for each
-count that is not zero), and the graph of all cells where there are neighbours (about 2 kB a cell). As a rule of thumb,
+count that is not zero), and the graph of all cells where there are neighbours (about 3 kB a cell). As a rule of thumb,
 16 GB hold a million cells with a PCA, or 200,000 with counts of 2,000 genes each. For more cells convert the input to
 zarr and pass --out-of-core, which needs more cells than landmarks (2,000) and X by rows (csr or dense). It makes no
 graph of all cells: landmarks carry the order and the fates, and memory hardly depends on the number of cells.

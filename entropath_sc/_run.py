@@ -131,7 +131,7 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
     if root is None:
         _forget_order(adata, keys)
     else:
-        # Without neighbours the embedding's landmarks carry the order too.
+        # Without neighbours landmarks carry the order too.
         on_cells = has_graph(adata, keys, settings_of(options), options.use_rep)
         tl.pseudotime(
             adata,
@@ -141,6 +141,7 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
             scaling=options.scaling,
             n_landmarks=None if on_cells else options.n_landmarks,
             use_rep=options.use_rep,
+            random_state=options.random_state,
             **shared,
         )
     seconds.took("order")
@@ -175,7 +176,8 @@ def _out_of_core(options: argparse.Namespace, workspace: Workspace, seconds: Sec
     names = ("n_components", "n_landmarks", "mds", "preset", "random_state")
     embedding = {name: getattr(options, name) for name in names}
     embedding |= {name: getattr(settings, name) for name in ("landmarks", "depth", "n_project")}
-    pseudotime = {name: getattr(options, name) for name in ("scaling", "n_landmarks", "use_rep", "preset")}
+    names = ("scaling", "n_landmarks", "use_rep", "preset", "random_state")
+    pseudotime = {name: getattr(options, name) for name in names}
     with ExitStack() as stack:
         if options.scheduler:
             from distributed import Client

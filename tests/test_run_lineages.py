@@ -53,6 +53,18 @@ def small_blocks_of_counts(monkeypatch, X) -> None:
     monkeypatch.setattr(_store, "COUNTS_AT_ONCE", 200 * X.nnz // X.shape[0])
 
 
+def test_a_seed_means_the_same_out_of_core_as_in_memory(generated, folder):
+    options = ["--root", generated.uns["root"], "--random-state", "7"]
+    assert run(folder, "pca.h5ad", "memory.h5ad", *options) == 0
+    assert run(folder, "pca.zarr", "blocks.zarr", *options, "--out-of-core") == 0
+    memory, blocks = ad.read_h5ad(folder / "memory.h5ad"), ad.read_zarr(folder / "blocks.zarr")
+    for name in ("entropath_pseudotime", "entropath_landmark"):
+        np.testing.assert_allclose(blocks.obs[name].astype(float), memory.obs[name].astype(float), atol=1e-5)
+    ep.tl.terminal_states(blocks, n_resamples=0)  # reads the order on the same landmarks
+    ep.tl.terminal_states(memory, n_resamples=0)
+    assert blocks.obs["entropath_branch"].astype(str).equals(memory.obs["entropath_branch"].astype(str))
+
+
 def test_lineages_out_of_core_equal_those_in_memory(generated, folder, capsys):
     options = ["--root", generated.uns["root"], "--lineages", "--groupby", "branch", "--figures"]
     assert run(folder, "pca.h5ad", "memory.h5ad", *options, str(folder / "a")) == 0

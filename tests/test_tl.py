@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from io import StringIO
 
 import anndata as ad
@@ -125,6 +126,40 @@ def test_embedding_keeps_branches_apart_where_time_reversed_labels_do_not(cells)
 def test_same_seed_same_bytes(cells, landmarked_run):
     options = {"n_landmarks": 150} if landmarked_run else {}
     assert_same(fields(run_all(cells.copy(), **options)), fields(run_all(cells, **options)))
+
+
+def test_the_seed_reaches_the_landmarks_of_the_order(cells):
+    first, again, other = (cells.copy() for _ in range(3))
+    for adata, seed in ((first, 0), (again, 0), (other, 5)):
+        ep.tl.pseudotime(adata, root="cell_0", n_landmarks=100, random_state=seed)
+    positions = [adata.uns["entropath"]["pseudotime"]["landmarks"]["positions"] for adata in (first, again, other)]
+    assert np.array_equal(positions[0], positions[1])
+    assert not np.array_equal(positions[0], positions[2])
+    ep.tl.terminal_states(other, n_resamples=0)  # reads the order on the same landmarks
+    assert "entropath_terminal" in other.obs
+
+
+def test_how_many_landmarks_cells_are_placed_among_does_not_change_their_graph(cells):
+    few, usual = cells.copy(), cells.copy()
+    ep.tl.embedding(few, n_landmarks=100, n_project=1)
+    ep.tl.embedding(usual, n_landmarks=100)
+    graphs = [adata.uns["entropath"]["landmarks"]["affinity"] for adata in (few, usual)]
+    assert (graphs[0] != graphs[1]).nnz == 0
+    assert len(np.unique(few.obsm["X_entropath"], axis=0)) <= 100 < len(np.unique(usual.obsm["X_entropath"], axis=0))
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_copies_of_cells_are_no_reason_for_warnings(cells, neighbours):
+    rows = np.r_[0, 0:400, 0:200]
+    more = ad.AnnData(obs=pd.DataFrame(index=[f"cell_{i}" for i in range(len(rows))]))
+    more.obsm["X_pca"] = cells.obsm["X_pca"][rows]
+    if neighbours:
+        sc.pp.neighbors(more, use_rep="X_pca")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ep.tl.merw_graph(more)
+        ep.tl.embedding(more, n_landmarks=500)
+        ep.tl.pseudotime(more, root="cell_0")
 
 
 def test_the_seed_reaches_the_landmarks(cells):

@@ -164,6 +164,14 @@ def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, nodes: Nodes) -> 
     return _among((C.T @ A @ C).tocsr(), nodes)
 
 
+def each_with_a_cell(assignment: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """The landmark of each cell, where none is left without one: copies of a cell are landmarks in the same place."""
+    empty = np.bincount(assignment, minlength=len(landmarks)) == 0
+    filled = assignment.copy()
+    filled[landmarks[empty]] = np.flatnonzero(empty)
+    return filled
+
+
 def knn_graph(nodes: Nodes, n_neighbors: int, *, decay: float, bandwidth: str) -> Graph:
     """A neighbour graph of the landmarks alone, as in the paper."""
     distances = knn_distances(nodes.positions, min(n_neighbors, len(nodes.positions)))

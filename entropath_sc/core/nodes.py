@@ -36,17 +36,22 @@ class Nodes:
         _, distances = nearest_landmarks(positions, positions, min(n_neighbors, len(positions)))
         return cls(positions, positive_bandwidths(distances[:, -1]), min(n_project, len(positions)))
 
+    @property
+    def n_searched(self) -> int:
+        """How many nearest nodes of each cell are searched: those that it is placed among, and those that it joins."""
+        return min(max(self.n_project, N_JOINED), len(self.positions))
+
     def nearest(self, X: np.ndarray, *, report: Report = silent) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that each cell is placed among, nearest first, and their distances."""
-        return nearest_landmarks(X, self.positions, self.n_project, report=report)
+        """The nearest nodes of each cell, the first one first, and their distances."""
+        return nearest_landmarks(X, self.positions, self.n_searched, report=report)
 
     def is_searched_as(self, other: Nodes) -> bool:
         """Whether a search among other nodes finds the same."""
-        return self.n_project == other.n_project and np.array_equal(self.positions, other.positions)
+        return self.n_searched == other.n_searched and np.array_equal(self.positions, other.positions)
 
     def weights(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
-        """Weights of cells on their nearest nodes; rows sum to one."""
-        return placement_weights(indices, distances, self.bandwidths)
+        """Weights of cells on the nodes that they are placed among, the first of their nearest; rows sum to one."""
+        return placement_weights(indices[:, : self.n_project], distances[:, : self.n_project], self.bandwidths)
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,7 @@ class SoftAssignment:
 
     def __call__(self, indices: np.ndarray, distances: np.ndarray) -> sp.csr_matrix:
         """The joint weights of the cells with these nearest nodes."""
-        n_joined = min(N_JOINED, indices.shape[1])
-        some, far = indices[:, :n_joined], distances[:, :n_joined]
+        some, far = indices[:, :N_JOINED], distances[:, :N_JOINED]
         typical = np.exp(np.log(self.nodes.bandwidths).mean())
         V = placement_weights(some, far, REACH * self.nodes.bandwidths, np.full(len(some), REACH * typical))
         V = V.astype(np.float64)

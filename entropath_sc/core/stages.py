@@ -17,7 +17,10 @@ RESIDUAL = 1e-14
 MOST_STEPS = 20_000
 # Steps between two chances to interrupt.
 _AT_ONCE = 100
-NOT_FINITE = "The weights of paths cannot be computed: the graph has weights that are not finite."
+NOT_FINITE = (
+    "The weights of paths cannot be computed: those of the graph are not finite, or, with arrows and a large depth, "
+    "beyond what floats hold. Use a smaller depth."
+)
 
 
 @on_one_blas_thread

@@ -201,7 +201,7 @@ class BlockedCells(Cells):
 
     def _search(self, nodes: Nodes):
         """A dask array: which nodes are nearest, and how far they are."""
-        search, k = _Search(nodes.positions, nodes.n_project), nodes.n_project
+        search, k = _Search(nodes.positions, nodes.n_searched), nodes.n_searched
         return Blocks(self.X, self.report, store=self.store).map(search, 2 * k, np.float32, "nearest landmarks")
 
 

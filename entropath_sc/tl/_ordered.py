@@ -129,6 +129,7 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
         report=report,
         n_landmarks=n_landmarks,
         use_rep=params.get("use_rep"),
+        random_state=int(params.get("random_state", 0)),
     )
     ensemble = PathEnsemble.of(nodes.graph, float(settings.depth))
     sources = nodes.graph.sources(nodes.cells, cell_indices(adata, roots, "root"))

@@ -39,6 +39,7 @@ def pseudotime(
     use_rep: str | None = None,
     preset: str = "default",
     key_added: str = DEFAULT_KEY,
+    random_state: int = 0,
     store: str | PathLike | None = None,
     copy: bool = False,
 ) -> AnnData | None:
@@ -78,6 +79,8 @@ def pseudotime(
         instead of steps of a random walk, for comparison only.
     key_added
         Prefix of the fields that are set, and of the graph that is read.
+    random_state
+        Seed of the choice of landmarks. Where landmarks carry the pseudotime, compare a few.
     store
         For a dask array: a zarr store for the nearest landmarks of each cell. An interrupted call resumes from it.
     copy
@@ -110,6 +113,7 @@ def pseudotime(
     check_choice("scaling", scaling, SCALINGS)
     if n_landmarks is not None:
         check_count("n_landmarks", n_landmarks, 3)
+    check_count("random_state", random_state, 0)
     roots = _root_indices(adata, root, keys)
     terminals = None if terminal is None else cell_indices(adata, terminal, "terminal")
     start = logg.info("computing the EntroPath pseudotime")
@@ -122,6 +126,7 @@ def pseudotime(
             report=report,
             n_landmarks=n_landmarks,
             use_rep=use_rep,
+            random_state=random_state,
             store=store,
         )
         refuse_landmarks(adata, keys, nodes.chosen)
@@ -154,6 +159,7 @@ def pseudotime(
                 "n_landmarks": n_landmarks,
                 "use_rep": use_rep,
                 "preset": preset,
+                "random_state": random_state,
             }
         },
         parts={"pseudotime": part},
