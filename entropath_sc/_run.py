@@ -64,11 +64,12 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _summary(n_cells: int, n_landmarks: int, entry: Mapping[str, Any]) -> dict[str, Any]:
     """What was found, by what `uns` holds."""
-    how = "all embedded directly" if n_landmarks == n_cells else f"carried by {n_landmarks} landmarks"
+    how = "all embedded directly" if n_landmarks == n_cells else f"embedded among {n_landmarks} landmarks"
     found = {"cells": f"{n_cells}, {how}", "depth": f"{entry['depth']['chosen']:g}"}
     if "pseudotime" in entry:
         roots = list(map(str, entry["pseudotime"]["roots"]))
         found["root"] = roots[0] if len(roots) == 1 else f"{len(roots)} cells"
+        found["order"] = "of landmarks" if entry["pseudotime"]["on"] == "landmarks" else "on the graph of all cells"
     if "terminal_states" in entry:
         states = entry["terminal_states"]["n_cells"].items()
         found["states"] = ", ".join(f"{name} ({n} cells on its branch)" for name, n in states) or "none"
@@ -150,7 +151,9 @@ def _in_memory(options: argparse.Namespace, workspace: Workspace, seconds: Secon
         if len(adata.obs[keys.terminal].cat.categories):
             tl.fates(adata, key_added=options.key_added)
         seconds.took("lineages")
-    adata.write_h5ad(workspace.result) if options.output.suffix == ".h5ad" else adata.write_zarr(workspace.result)
+    # What the input held, such as barcodes that may be missing, can be written again.
+    with ad.settings.override(allow_write_nullable_strings=True):
+        adata.write_h5ad(workspace.result) if options.output.suffix == ".h5ad" else adata.write_zarr(workspace.result)
     return _summary(adata.n_obs, int(adata.obs[keys.landmark].sum()), adata.uns[keys.uns]), adata
 
 

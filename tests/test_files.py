@@ -296,6 +296,20 @@ def test_the_summary_says_how_cells_were_embedded(folder, capsys):
     assert lines["cells"] == f"{N_CELLS}, all embedded directly"
     assert lines["depth"] == "10"
     assert [part.split()[0] for part in lines["seconds"].split(", ")] == ["reading", "embedding", "order", "writing"]
+    root = ad.read_h5ad(folder / "in.h5ad").obs_names[0]
+    for n_landmarks, how in (300, "on the graph of all cells"), (100, "of landmarks"):
+        options = ["--n-landmarks", str(n_landmarks), "--root", root, "--overwrite"]
+        assert run(folder, "in.h5ad", "out.h5ad", *options) == 0
+        assert dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())["order"] == how
+
+
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+def test_barcodes_of_any_kind_of_text_are_written_again(cells, tmp_path, suffix):
+    adata = ad.AnnData(obsm={"X_pca": cells.obsm["X_pca"]}, obs=pd.DataFrame(index=cells.obs_names.astype("string")))
+    with ad.settings.override(allow_write_nullable_strings=True):
+        getattr(adata, f"write_{suffix[1:]}")(tmp_path / f"in{suffix}")
+    assert run(tmp_path, f"in{suffix}", f"out{suffix}", "--root", adata.obs_names[0]) == 0
+    assert getattr(ad, f"read_{suffix[1:]}")(tmp_path / f"out{suffix}").obs_names.tolist() == cells.obs_names.tolist()
 
 
 @pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])

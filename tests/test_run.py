@@ -55,7 +55,7 @@ def test_out_of_core_equals_in_memory(stores, tmp_path, capsys):
         paths = {name: tmp_path / f"{name}{len(extra)}.zarr" for name in ("memory", "blocks")}
         for name, how in (("memory", []), ("blocks", ["--out-of-core"])):
             assert main(["run", str(folder / "in.zarr"), "-o", str(paths[name]), *options, *extra, *how]) == 0
-        assert f"cells      {N_CELLS}, carried by 200 landmarks\ndepth      10\n" in capsys.readouterr().out
+        assert f"cells      {N_CELLS}, embedded among 200 landmarks\ndepth      10\n" in capsys.readouterr().out
         memory, blocks = (ad.read_zarr(path) for path in paths.values())
         np.testing.assert_allclose(blocks.obsm["X_entropath"], memory.obsm["X_entropath"], atol=1e-5)
         order = [found.obs["entropath_pseudotime"] for found in (blocks, memory)]
