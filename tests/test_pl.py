@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
 import anndata as ad
@@ -9,6 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import scanpy as sc
+from matplotlib.colors import to_hex
 from matplotlib.testing.compare import compare_images
 from matplotlib.testing.decorators import remove_ticks_and_titles
 
@@ -441,3 +444,23 @@ def test_an_interactive_view_has_cells_without_a_category(ordered):
     assert sum(len(trace.x) for trace in figure.data) == ordered.n_obs
     assert figure.data[-1].name == "none"
     assert len(figure.data[-1].x) == (ordered.obs["branch"] == "trunk").sum()
+
+
+def test_a_column_has_the_same_colours_in_every_figure_whichever_comes_first(ordered):
+    """Those that scanpy gives it."""
+    by_scanpy, drawn = ordered.copy(), ordered.copy()
+    sc.pl.pca(by_scanpy, color="branch", show=False)
+    ep.pl.density(drawn, "branch", show=False)
+    first = list(drawn.uns["branch_colors"])
+    assert [to_hex(color) for color in by_scanpy.uns["branch_colors"]] == first
+    for plot in (ep.pl.embedding, ep.pl.density, sc.pl.pca):
+        plot(drawn, color=["branch", "time"] if plot is ep.pl.embedding else "branch", show=False)
+        assert list(drawn.uns["branch_colors"]) == first
+    other = ordered.copy()
+    ep.pl.embedding(other, ["branch", "time"], show=False)
+    assert list(other.uns["branch_colors"]) == first
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        view = other[:100]
+        ep.pl.density(view, "branch", show=False)
+    assert view.is_view

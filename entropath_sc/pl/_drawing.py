@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, cast
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import scanpy as sc
 from anndata import AnnData
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -49,6 +50,14 @@ def colors_for(n: int) -> list[str]:
     """Colours that colour-blind readers can tell apart, up to fifteen; scanpy's for more."""
     colors = PALETTE if n <= len(PALETTE) else sc.pl.palettes.default_102
     return [colors[i % len(colors)] for i in range(n)]
+
+
+def scanpy_colors(n: int) -> list[str]:
+    """Those that scanpy chooses where nobody else has chosen."""
+    palettes = sc.pl.palettes
+    cycle = matplotlib.rcParams["axes.prop_cycle"].by_key()["color"]
+    choices = (cycle, palettes.default_20, palettes.default_28, palettes.default_102, ["grey"] * n)
+    return [to_hex(color) for color in next(colors for colors in choices if len(colors) >= n)[:n]]
 
 
 def state_colors(adata: AnnData, keys: Keys, names: Iterable[str]) -> dict[str, str]:
@@ -134,17 +143,31 @@ def color_values(adata: AnnData, color: str, layer: str | None) -> np.ndarray | 
     """A column or a gene: numbers, or categories."""
     check_color(adata, color, adata.var_names)
     values = sc.get.obs_df(adata, [color], layer=layer)[color]
-    if is_numeric_dtype(values) and not is_bool_dtype(values):
+    if is_number(values):
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     return pd.Categorical(values)
 
 
+def is_number(values: pd.Series) -> bool:
+    """Whether a column has numbers, which a colour map stands for; else it has categories."""
+    return is_numeric_dtype(values) and not is_bool_dtype(values)
+
+
 def label_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str]:
-    """The colours of categories: those in `uns`, as scanpy stores them, those of results, or colour-blind safe ones."""
-    colors = adata.uns.get(f"{color}_colors", ())
+    """The colours of categories: those in `uns`, those of results, or those that scanpy would give them.
+
+    The latter are put into `uns`, as scanpy does, so that all figures have the same.
+    """
+    field = f"{color}_colors"
+    colors = adata.uns.get(field, ())
     if len(colors) == len(labels.categories):
         return list(colors)
-    return result_colors(adata, color, labels) or colors_for(len(labels.categories))
+    found = result_colors(adata, color, labels)
+    if found is None:
+        found = scanpy_colors(len(labels.categories))
+        if field not in adata.uns and not adata.is_view:
+            adata.uns[field] = found
+    return found
 
 
 def result_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str] | None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scanpy as sc
+import pandas as pd
 from anndata import AnnData
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from .._keys import DEFAULT_KEY, Keys
+from ._drawing import color_values, label_colors
 from ._plots import require_coordinates
 
 if TYPE_CHECKING:
@@ -79,19 +79,16 @@ def interactive(
     else:
         if not isinstance(color, str):
             raise TypeError(f"color={color!r} must be one column of adata.obs, or one gene.")
-        values = sc.get.obs_df(adata, [color])[color]
-        if is_numeric_dtype(values) and not is_bool_dtype(values):
-            marker = {"color": values.to_numpy(), "colorscale": color_map, "colorbar": {"title": color}}
-            traces = [trace(everybody, None, marker)]
-        else:
-            groups = values.astype("category").cat
-            palette = adata.uns.get(f"{color}_colors", sc.pl.palettes.default_102)
+        values = color_values(adata, color, None)
+        if isinstance(values, pd.Categorical):
+            shades = label_colors(adata, color, values)
             traces = [
-                trace(groups.codes.to_numpy() == i, str(group), {"color": palette[i % len(palette)]})
-                for i, group in enumerate(groups.categories)
+                trace(values.codes == i, str(group), {"color": shades[i]}) for i, group in enumerate(values.categories)
             ]
             if values.isna().any():
-                traces.append(trace(values.isna().to_numpy(), "none", {"color": "lightgrey"}))
+                traces.append(trace(values.isna(), "none", {"color": "lightgrey"}))
+        else:
+            traces = [trace(everybody, None, {"color": values, "colorscale": color_map, "colorbar": {"title": color}})]
     figure = go.Figure(traces)
     figure.update_layout(template="simple_white", legend={"itemsizing": "constant"}, margin={"t": 20})
     return figure

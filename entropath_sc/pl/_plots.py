@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from .._keys import DEFAULT_KEY, Keys
 from ..tl._adata import own_fields
-from ._drawing import check_color, mark_ends, place_labels, result_colors, robust_limits, unstretched
+from ._drawing import check_color, is_number, label_colors, mark_ends, place_labels, robust_limits, unstretched
 
 # A limit of the colours, as scanpy takes it.
 Limit = str | float | Sequence[str | float] | None
@@ -256,11 +256,12 @@ def drawable(adata: AnnData, name: str, colors: dict[str, list[str]]) -> AnnData
 
 
 def _missing_colors(adata: AnnData, names: Sequence[str | None]) -> dict[str, list[str]]:
-    """Colours of branches and terminal states where `uns` has none yet, in scanpy's form."""
-    fields = {f"{name}_colors": name for name in names if name in adata.obs}
-    fields = {field: name for field, name in fields.items() if field not in adata.uns}
-    found = {field: result_colors(adata, str(name), pd.Categorical(adata.obs[name])) for field, name in fields.items()}
-    return {field: colors for field, colors in found.items() if colors is not None}
+    """Colours of categories that are not kept in `uns`, in scanpy's form: those of results, and those of a view."""
+    found = {}
+    for name in names:
+        if name in adata.obs and f"{name}_colors" not in adata.uns and not is_number(adata.obs[name]):
+            found[f"{name}_colors"] = label_colors(adata, str(name), pd.Categorical(adata.obs[name]))
+    return {field: colors for field, colors in found.items() if field not in adata.uns}
 
 
 def require(mapping: Mapping, field: str, where: str, command: str) -> None:
