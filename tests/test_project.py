@@ -424,3 +424,11 @@ def test_estimator_in_a_pipeline(cells):
         ep.EntroPath().fit(cells)
     with pytest.raises(ValueError, match="n_components=5 must be below"):
         ep.EntroPath(n_components=5, n_landmarks=5).fit(X)
+
+
+@pytest.mark.parametrize("tool", [ep.tl.terminal_states, ep.tl.diagnose, ep.tl.stability])
+def test_projected_cells_have_no_lineages_of_their_own(parts, tool):
+    _, ref, new, _ = parts
+    ep.tl.project(new, ref)
+    with pytest.raises(KeyError, match=r"comes without its root.*Go on with the reference"):
+        tool(new)

@@ -64,8 +64,8 @@ def _check_finite(norms: np.ndarray) -> None:
     bad = len(norms) - np.count_nonzero(np.isfinite(norms))
     if bad:
         raise ValueError(
-            f"The representation holds NaN, inf or numbers too large for single precision, in {bad} of {len(norms)} "
-            "cells. Remove these cells, or rescale it."
+            f"The representation holds NaN, inf or numbers too large for single precision, in {bad} of the "
+            f"{len(norms)} cells looked at so far. Remove such cells, or rescale it."
         )
 
 

@@ -33,6 +33,7 @@ def fates(
 
     Of all paths from the root to each state, on which does a cell lie? At the root and along the trunk, all states are
     equally likely. Past a branch point, the states that lie ahead take over, however far away they are.
+    With several roots, it is all of them together that have even fates.
     If a branch leads to no terminal state, its cells get the probabilities of the nearest ones.
 
     Run :func:`~entropath_sc.tl.terminal_states` first.

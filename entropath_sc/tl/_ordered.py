@@ -105,8 +105,13 @@ def read_ordered(adata: AnnData, keys: Keys, report: Report) -> Ordered:
     """The order that `pseudotime` stored, and the graph that it was made on."""
     entry = adata.uns.get(keys.uns, {})
     part = entry.get("pseudotime")
-    if part is None or keys.potential not in adata.obs:
+    if keys.potential not in adata.obs:
         raise KeyError(f"No order in adata.obs[{keys.potential!r}]. Run `ep.tl.pseudotime(adata, root=...)` first.")
+    if part is None:
+        raise KeyError(
+            f"adata.obs[{keys.potential!r}] comes without its root, as `ep.tl.project` leaves it. Go on with the "
+            "reference, or run `ep.tl.pseudotime(adata, root=...)` on these cells."
+        )
     params = entry["params"]["pseudotime"]
     if params["preset"] != "default":
         raise ValueError(
