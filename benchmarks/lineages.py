@@ -25,7 +25,7 @@ it by its pseudotime times its fates. A run that fails counts as 0 where more is
 Adds a line to benchmarks/results/lineages.csv for each that is not there yet, and writes lineages.md. ``--large`` times
 100,000 cells of ``ep.datasets.branching`` instead: after the graph, terminal states, fates and trends of 2,000 genes.
 ``--real`` prints the terminal states of marrow, pancreas and Paul15 with several numbers of genes, components and
-neighbours.
+neighbours, and those of BEELINE's simulations from their earliest cell.
 """
 
 from __future__ import annotations
@@ -234,11 +234,19 @@ def real() -> None:
             sc.pp.highly_variable_genes(adata, n_top_genes=min(n_genes, adata.n_vars))
             sc.pp.pca(adata, n_comps=n_comps, random_state=0)
             sc.pp.neighbors(adata, n_neighbors=k, random_state=0)
-            ep.tl.pseudotime(adata, root=root(adata))
-            ep.tl.terminal_states(adata, groupby=labels)
-            found = adata.uns["entropath"]["terminal_states"]
-            states = [f"{state} {row.decided:.2f}, {row.found_again:.2f}" for state, row in found.iterrows()]
-            print(f"| {name} | {n_genes:,} | {n_comps} | {k} | {'; '.join(states)} |", flush=True)
+            print(f"| {name} | {n_genes:,} | {n_comps} | {k} | {states_of(adata, root(adata), labels)} |", flush=True)
+    for path in sorted((folder / "beeline").glob("*.h5ad")):
+        adata = ad.read_h5ad(path)
+        sc.pp.neighbors(adata, use_rep="X", random_state=0)
+        first = adata.obs["time"].idxmin()
+        print(f"| {path.stem} | {adata.n_vars} | all | 15 | {states_of(adata, first, 'lineage')} |", flush=True)
+
+
+def states_of(adata: ad.AnnData, root: str, labels: str) -> str:
+    ep.tl.pseudotime(adata, root=root)
+    ep.tl.terminal_states(adata, groupby=labels)
+    found = adata.uns["entropath"]["terminal_states"]
+    return "; ".join(f"{state} {row.decided:.2f}, {row.found_again:.2f}" for state, row in found.iterrows())
 
 
 def main() -> None:
