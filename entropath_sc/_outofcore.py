@@ -142,7 +142,7 @@ def run_out_of_core(
             columns += [keys.potential, keys.pseudotime]
         if few is not None:
             columns += few.put(writing, written["obs"], workspace.result, parts[2])
-        low, high, n_placed = _united(writing.finish(report, _Summary(n_landmarks)))
+        low, high, n_placed = _united(writing.finish(report, _Summary(len(chosen))))
         if ordered is not None:
             potentials = Writing(dask.array.from_zarr(kept))
             scaled = _Scaled(low[parts[1]], high[parts[1]], settings)
@@ -160,7 +160,7 @@ def run_out_of_core(
             entry |= parts_of | {"params": entry["params"] | parts_of["params"]}
         write_elem(written.require_group("uns"), keys.uns, storable(entry))
     logg.info("    finished", time=start)
-    return X.shape[0], n_landmarks, entry
+    return X.shape[0], len(chosen), entry
 
 
 @dataclass(frozen=True)

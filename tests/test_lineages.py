@@ -614,6 +614,25 @@ def test_copies_of_the_root_leave_the_terminal_states_as_they_are(n_copies):
     assert (found["found_again"] == 1).all()
 
 
+def test_ends_are_found_again_in_the_part_where_they_were_found():
+    """A few cells in a row before it are too few for ends, also where resamples need fewer."""
+    adata = ep.datasets.branching(n_cells=600)
+    X, rng = adata.obsm["X_pca"], np.random.default_rng(0)
+    spread = np.linalg.norm(X - X.mean(axis=0), axis=1).mean()
+    line = np.zeros((18, X.shape[1]))
+    line[:, 0], line[:, 1] = 6 * spread, np.linspace(0, 2 * spread, 18)
+    more = ad.AnnData(obs=pd.DataFrame(index=[f"cell_{i}" for i in range(618)]))
+    more.obsm["X_pca"] = np.vstack([X, X.mean(axis=0) + line + 0.01 * spread * rng.normal(size=line.shape)])
+    with pytest.warns(UserWarning, match="2 components"):
+        ep.tl.merw_graph(more, n_neighbors=10)
+    ep.tl.pseudotime(more, root="cell_600")
+    with pytest.warns(UserWarning, match="18 in all, .* too few for a trajectory, or have no order"):
+        ep.tl.terminal_states(more)
+    found = more.uns["entropath"]["terminal_states"]
+    assert len(found) == 3
+    assert (found["found_again"] > 0.9).all()
+
+
 def test_all_cells_as_roots_have_no_terminal_state():
     adata = ep.datasets.branching(n_cells=300)
     ep.tl.pseudotime(adata, root=adata.obs_names.tolist())

@@ -160,6 +160,20 @@ def test_copies_of_cells_are_no_reason_for_warnings(cells, neighbours):
         ep.tl.merw_graph(more)
         ep.tl.embedding(more, n_landmarks=500)
         ep.tl.pseudotime(more, root="cell_0")
+    # Of cells in one place one is a landmark.
+    assert len(np.unique(more.obsm["X_pca"][more.obs["entropath_landmark"]], axis=0)) == 400
+    assert more.obs["entropath_landmark"].sum() == 400
+
+
+def test_changed_positions_are_noticed_wherever_they_are(cells):
+    """Neighbours that were searched in them before are those of other cells."""
+    for origin in (0.0, 1000.0):
+        adata = cells.copy()
+        adata.obsm["X_pca"] = cells.obsm["X_pca"] + np.float32(origin)
+        sc.pp.neighbors(adata)
+        adata.obsm["X_pca"] = adata.obsm["X_pca"] + np.random.default_rng(0).normal(scale=0.3, size=(400, 30))
+        with pytest.warns(UserWarning, match="which has changed since"):
+            ep.tl.merw_graph(adata)
 
 
 def test_the_seed_reaches_the_landmarks(cells):

@@ -70,7 +70,9 @@ def equalise(A: sp.csr_matrix, known: np.ndarray | None = None) -> np.ndarray:
 
 def step_costs(lengths: np.ndarray, unit: float, depth: float) -> np.ndarray:
     """What the length of a step adds to the free energy of a path."""
-    return np.minimum(np.clip(lengths / unit, 1.0 / STEP_RANGE, STEP_RANGE) / depth, LARGEST_COST)
+    with np.errstate(over="ignore"):  # where most edges join copies of cells
+        steps = np.clip(lengths / unit, 1.0 / STEP_RANGE, STEP_RANGE)
+    return np.minimum(steps / depth, LARGEST_COST)
 
 
 @dataclass(frozen=True)

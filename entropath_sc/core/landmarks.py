@@ -39,9 +39,9 @@ class Landmarks:
 def choose(
     cells: Cells, n_landmarks: int, rule: str, *, include: np.ndarray | None = None, random_state: int = 0
 ) -> Landmarks:
-    """``n_landmarks`` distinct cells, with those in ``include`` (which may be more) among them, sorted.
+    """``n_landmarks`` cells, with those in ``include`` (which may be more) among them, sorted.
 
-    Only a sample of the cells is read.
+    Only a sample of the cells is read. Of cells in one place one is a landmark, so that there may be fewer.
     """
     include = np.unique(np.asarray([] if include is None else include, dtype=np.int64))
     n_landmarks = max(n_landmarks, len(include))
@@ -50,6 +50,7 @@ def choose(
     sampled = np.union1d(rng.choice(cells.shape[0], size=n_sample, replace=False), include)
     sample = np.ascontiguousarray(cells.rows(sampled), dtype=np.float32)
     among = _chosen(sample, n_landmarks, rule, np.searchsorted(sampled, include), rng)
+    among = among[np.sort(np.unique(sample[among], axis=0, return_index=True)[1])]
     return Landmarks(sampled[among], sample[among], _centred(sample, sample[among]))
 
 
@@ -162,14 +163,6 @@ def compressed_graph(A: sp.csr_matrix, assignment: np.ndarray, nodes: Nodes) -> 
     scale = 1.0 / np.sqrt(np.maximum(counts, 1))
     C = _indicator(assignment, n_landmarks, scale[assignment])
     return _among((C.T @ A @ C).tocsr(), nodes)
-
-
-def each_with_a_cell(assignment: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-    """The landmark of each cell, where none is left without one: copies of a cell are landmarks in the same place."""
-    empty = np.bincount(assignment, minlength=len(landmarks)) == 0
-    filled = assignment.copy()
-    filled[landmarks[empty]] = np.flatnonzero(empty)
-    return filled
 
 
 def knn_graph(nodes: Nodes, n_neighbors: int, *, decay: float, bandwidth: str) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,13 +37,14 @@ class Peaks:
     ``persistence`` is how far each rises above the place where it meets a higher one; the highest has infinity.
     ``inside`` is the share of the weight of the last nodes' edges that stays among them; the last nodes are those above
     half way from the median to the highest peak. In a cloud less than half of it does: the order has no direction.
-    ``left_out`` are the nodes of other parts that are large enough for an end, and ``before`` those of the root's own
-    part, where that is another one.
+    ``part`` says which nodes are in the part with the peaks. ``left_out`` are those of other parts that are large
+    enough for an end, and ``before`` those of the root's own part, where that is another one.
     """
 
     nodes: np.ndarray
     persistence: np.ndarray
     inside: float
+    part: np.ndarray
     left_out: np.ndarray
     before: np.ndarray
 
@@ -62,11 +64,19 @@ def firm_edges(ensemble: PathEnsemble, graph: Graph) -> sp.csr_matrix:
     return found
 
 
-def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, least: int = END_CELLS) -> Peaks:
+def find_peaks(
+    order: np.ndarray,
+    firm: sp.csr_matrix,
+    weights: sp.csr_matrix,
+    least: int = END_CELLS,
+    within: np.ndarray | None = None,
+) -> Peaks:
     """Peaks of an order by persistence, in the part that ``firm`` edges join to the root.
 
     Where the root stands alone, or among nodes without a direction, as cells do that wait to begin, the peaks are those
-    of the first larger part that the order reaches and that has one. Nodes where the order is infinite are not there.
+    of the first larger part that the order reaches and that has one. Or they are those of the part with most of the
+    nodes ``within``. Nodes where the order is infinite are not there.
+
     Going down from the largest value, nodes join the peak of their neighbours. Where two peaks meet, the lower one
     dies, if at least ``least`` nodes are above on either side; ``weights`` measure how far the last nodes stand alone.
     """
@@ -74,37 +84,46 @@ def find_peaks(order: np.ndarray, firm: sp.csr_matrix, weights: sp.csr_matrix, l
     downward = np.argsort(np.where(there, -order, np.inf), kind="stable")[: np.count_nonzero(there)]
     part, peak, lower, heights = merge_downward(firm, downward, least)
     size = np.where(there, np.bincount(part[there], minlength=len(part))[part], 0)
-    chosen, share = _part_with_direction(order, part, size, peak, weights, least)
+
+    def share_of_last(inside: np.ndarray) -> float:
+        top = peak[part[inside.argmax()]]
+        last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[top])))
+        return share_inside(weights, last, there)
+
+    if within is None:
+        inside, share = _part_with_direction(order, part, size, least, share_of_last)
+    else:
+        inside = part == np.bincount(part[within & there]).argmax()
+        share = share_of_last(inside)
     rise = order[lower] - order[heights]
-    rising = (part[lower] == chosen) & (rise > 0)  # roots are all alike, and no peaks
+    rising = inside[lower] & (rise > 0)  # roots are all alike, and no peaks
     nodes, persistence = lower[rising], rise[rising]
     by_persistence = np.lexsort((nodes, -persistence))
-    elsewhere, before = there & (part != chosen), part == part[order.argmin()]
+    elsewhere, before = there & ~inside, part == part[order.argmin()]
     return Peaks(
-        np.append(peak[chosen], nodes[by_persistence]),
+        np.append(peak[part[inside.argmax()]], nodes[by_persistence]),
         np.append(np.inf, persistence[by_persistence]),
         share,
+        inside,
         np.flatnonzero(elsewhere & ~before & (size >= least)),
         np.flatnonzero(elsewhere & before),
     )
 
 
 def _part_with_direction(
-    order: np.ndarray, part: np.ndarray, size: np.ndarray, peak: np.ndarray, weights: sp.csr_matrix, least: int
-) -> tuple[int, float]:
-    """The part that peaks are looked for in, and the share of the links of its last nodes that stay among these.
+    order: np.ndarray, part: np.ndarray, size: np.ndarray, least: int, share_of_last: Callable[[np.ndarray], float]
+) -> tuple[np.ndarray, float]:
+    """Which nodes are in the part that peaks are looked for in, and the share of the last nodes' links among these.
 
     Parts come in the order in which they are reached from the root, each larger than the one before. The first is
     large enough for two ends, unless none is. Where none has a direction, it is the first. ``size`` is that of the part
-    of each node, and ``peak`` the first node of each part.
+    of each node.
     """
     tried, largest = [], size.max()
     enough = min(2 * least, largest)
     while enough <= largest:
-        chosen = int(part[np.where(size >= enough, order, np.inf).argmin()])
-        inside = part == chosen
-        last = np.flatnonzero(inside & (order > 0.5 * (np.median(order[inside]) + order[peak[chosen]])))
-        tried.append((chosen, share_inside(weights, last, size > 0)))
+        inside = part == part[np.where(size >= enough, order, np.inf).argmin()]
+        tried.append((inside, share_of_last(inside)))
         if _has_direction(tried[-1][1]):
             return tried[-1]
         enough = int(size[inside][0]) + 1
@@ -145,13 +164,14 @@ def induced(graph: Graph, nodes: np.ndarray) -> Graph:
 class Ends:
     """Ends of an order: the peak of each, the nodes that stand for it, and the passages to these.
 
-    ``apart`` are the nodes of other parts of the graph, and ``nearly`` is the last peak that was left out, with how far
-    its nodes have decided for it.
+    ``part`` says which nodes are in the same part of the graph, and ``apart`` are those of others. ``nearly`` is the
+    last peak that was left out, with how far its nodes have decided for it.
     """
 
     peaks: np.ndarray
     nodes: list[np.ndarray]
     passages: np.ndarray
+    part: np.ndarray
     apart: np.ndarray
     nearly: tuple[int, float] | None
 
@@ -173,6 +193,7 @@ def find_ends(ensemble: PathEnsemble, roots: np.ndarray, peaks: Peaks, n_ends: i
         peaks.nodes[chosen][kept],
         [nodes[i] for i in kept],
         passages[:, kept],
+        peaks.part,
         peaks.left_out,
         None if nearly is None else (int(peaks.nodes[chosen[nearly[0]]]), nearly[1]),
     )
@@ -196,12 +217,12 @@ def recovery(
     tree, advanced = grow(ends.passages, roots, ends.nodes, ends.apart)
     tips = np.array([tree.tip(i) for i in range(len(ends.nodes))])
     band, same = ordering.banded
-    branch, at_roots = tree.place(advanced)[band], np.flatnonzero(np.isin(band, roots))
+    within, branch, at_roots = ends.part[band], tree.place(advanced)[band], np.flatnonzero(np.isin(band, roots))
     firm, weights = rearranged(firm, band), rearranged(ordering.equalised(graph), band)
     least = int(RESAMPLED * END_CELLS)
 
     def peaks_of(resampled_order: np.ndarray) -> Peaks:
-        return find_peaks(np.ascontiguousarray(resampled_order), firm, weights, least)
+        return find_peaks(np.ascontiguousarray(resampled_order), firm, weights, least, within)
 
     rngs = np.random.default_rng(seed).spawn(n_resamples)
     counts = np.zeros(len(tips))

@@ -15,7 +15,7 @@ from .cells import Cells
 from .depth import Knee, agreement
 from .ensemble import PathEnsemble
 from .graph import Graph
-from .landmarks import Landmarks, choose, compressed_graph, each_with_a_cell, joined_graph, knn_graph
+from .landmarks import Landmarks, choose, compressed_graph, joined_graph, knn_graph
 from .nodes import Nodes, SoftAssignment
 from .progress import Report, silent
 
@@ -73,7 +73,7 @@ def landmark_graph(
         return chosen, knn_graph(nodes, n_neighbors, decay=settings.decay, bandwidth=settings.bandwidth)
     if affinity is None:
         return chosen, joined_graph(cells.total(nodes, SoftAssignment(nodes), "landmarks"), nodes)
-    return chosen, compressed_graph(affinity, each_with_a_cell(cells.assignment(nodes), chosen.cells), nodes)
+    return chosen, compressed_graph(affinity, cells.assignment(nodes), nodes)
 
 
 @dataclass(frozen=True)

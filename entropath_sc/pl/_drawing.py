@@ -160,7 +160,7 @@ def label_colors(adata: AnnData, color: str, labels: pd.Categorical) -> list[str
     """
     field = f"{color}_colors"
     colors = adata.uns.get(field, ())
-    if len(colors) == len(labels.categories):
+    if isinstance(colors, list | tuple | np.ndarray) and len(colors) == len(labels.categories):
         return list(colors)
     found = result_colors(adata, color, labels)
     if found is None:

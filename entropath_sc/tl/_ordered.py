@@ -166,8 +166,8 @@ def warn_of_parts(ordered: Ordered) -> None:
     if len(peaks.before) >= END_CELLS:
         warn(
             f"The root and other cells around it, {np.isin(at, peaks.before).sum()} in all, have no firm link to the "
-            "others, and no order among them. Terminal states are looked for in the part that the pseudotime reaches "
-            "next."
+            "others. They are too few for a trajectory, or have no order among them. Terminal states are looked for in "
+            "the part that the pseudotime reaches next."
         )
     if (apart := np.isin(at, peaks.left_out)).any():
         warn(
