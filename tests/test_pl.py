@@ -460,7 +460,7 @@ def test_a_column_has_the_same_colours_in_every_figure_whichever_comes_first(ord
     ep.pl.embedding(other, ["branch", "time"], show=False)
     assert list(other.uns["branch_colors"]) == first
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", ad.ImplicitModificationWarning)
         view = other[:100]
         ep.pl.density(view, "branch", show=False)
     assert view.is_view
