@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         state = "is written, but not all else." if workspace.published else f"was not written.{hint}"
         print(f"entropath-sc: interrupted, {options.output} {state}", file=sys.stderr)
         return 130
-    except (ValueError, KeyError, TypeError, ImportError, OSError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, ImportError, OSError) as error:
         # str() of a KeyError is a repr.
         message = error.args[0] if isinstance(error, KeyError) and error.args else error
         state = f"{options.output} is written, but not its figures: " if workspace.published else ""

@@ -225,7 +225,10 @@ def test_wrong_arguments_exit_with_2(stores, arguments, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["in.h5ad", "--root", "nobody"], "Give barcodes, or pass --root-label COLUMN CATEGORY."),
+        (
+            ["in.h5ad", "--root", "nobody"],
+            "'nobody' is not in adata.obs_names, which look like 'cell_0'. Give barcodes, or pass --root-label COLUMN",
+        ),
         (["in.h5ad", "--root", "cell_1", "--terminal", "nobody"], "which look like 'cell_0'. Give barcodes."),
         (["in.h5ad", "--root", "cell_1", "--terminal", "cell_1"], "both as root and as terminal"),
         (["in.h5ad", "--color", "mood", "--figures", "FIGURES"], "'mood' is neither a gene nor a column of obs"),

@@ -62,7 +62,7 @@ def embedding(
         Dimensions of the embedding. Use 3 for :func:`~entropath_sc.pl.interactive`.
     n_landmarks
         Up to this number, all cells are embedded directly. More landmarks resolve finer branches; time grows with the
-        cube of their number. Default: 2,000.
+        cube of their number. Of cells in one place only one is a landmark. Default: 2,000.
     landmarks
         How landmarks are chosen. `'farthest'` (default) takes cells far from each other, which covers sparse branches
         as well as dense ones. `'kmeans'` and `'random'` follow the density of cells. A list of barcodes makes these
